@@ -26,10 +26,11 @@ static bool agree(double roundings, double floor, const char *fmt, ...)
     return kt_agree(&cpu, &ref, &t, roundings, floor, what);
 }
 
-/* ---- shapes [outer][n][inner]: ones, odd, prime, around 32, long, empty in each place ---- */
+/* ---- shapes [outer][n][inner]: ones, odd, prime, around 32, long, empty in each place,
+ * more rows than a 16-bit index ---- */
 static const int64_t shapes[][3] = {
     {1, 1, 1}, {3, 7, 1}, {13, 31, 1}, {5, 32, 1},  {2, 33, 5}, {1, 1025, 1}, {33, 32, 3},
-    {0, 5, 1}, {4, 0, 3}, {2, 5, 0},   {1, 13, 31}, {7, 2, 33}, {2, 1025, 2},
+    {0, 5, 1}, {4, 0, 3}, {2, 5, 0},   {1, 13, 31}, {7, 2, 33}, {2, 1025, 2}, {65537, 2, 1},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 

@@ -275,6 +275,23 @@ static bool try_random(enum kern_insn_code code, bool per_sample, float p, int64
     return kt_agree(&cpu, &ref, &t, code == KERN_I_DROPOUT ? 3 : 0, FLT_MIN, what);
 }
 
+/* p at, half a step and a step above the words of the first draws: an f32 comparison would go wrong
+ * here. */
+static bool try_thresholds(void)
+{
+    bool same = true;
+
+    kt_begin(&t);
+    const uint64_t seed = t.h.seed, step = t.h.step;
+    for (uint64_t i = 0; i < 33; i++) {
+        const float p =
+            philox_uniform(philox_word(seed, PHILOX_GRAPH, 0xdeadbeef, (uint32_t)step, i));
+        for (int k = 0; k < 3; k++)
+            same &= try_random(KERN_I_DROPOUT, false, p + (float)k * 0x1p-25f, 1);
+    }
+    return same;
+}
+
 static void test_random(void)
 {
     static const float p[] = {0, 1, 0.5f, 0.1f, 0.999f, 1e-8f, 0.3f};
@@ -292,6 +309,7 @@ static void test_random(void)
         ok(same[1][per], "bits, per sample %d: equal bits", per);
         ok(same[2][per], "dropout, per sample %d: the same elements are kept", per);
     }
+    ok(try_thresholds(), "dropout where p is just at an element's word");
 }
 
 /* ---- the other instructions ---- */

@@ -23,7 +23,7 @@ static bool agree(double roundings, double floor, const char *fmt, ...)
 /* ---- norms ---- */
 
 static const int64_t tables[][2] = {{1, 1},    {1, 2},    {7, 13}, {31, 33}, {33, 31},
-                                    {3, 1025}, {257, 32}, {0, 5},  {5, 64}};
+                                    {3, 1025}, {257, 32}, {0, 5},  {5, 64},  {65537, 3}};
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 /* Forward: bits of `with` are gain and bias. One row is constant, one has a NaN. */

@@ -257,6 +257,26 @@ static void test_random(void)
     }
 }
 
+/* The elements kept are those with word >> 8 at or above the threshold: p just at one element's
+ * word, half a step above, and a whole step. */
+static void test_threshold(void)
+{
+    int at = 0;
+    float p, got[3];
+
+    kt_begin(&t);
+    while (philox_word(t.h.seed, PHILOX_GRAPH, 77, 3, (uint64_t)at) >> 31)
+        at++; /* a word of 23 bits, so that a half can be added in an f32 */
+    p = philox_uniform(philox_word(t.h.seed, PHILOX_GRAPH, 77, 3, (uint64_t)at));
+    for (int k = 0; k < 3; k++) {
+        const int out = draw(KERN_I_DROPOUT, 0, 8, p + (float)k * 0x1p-25f);
+        kt_run(&ref, &t, 0);
+        got[k] = ((float *)t.got[0][out])[at];
+    }
+    ok(got[0] > 0 && got[1] == 0 && got[2] == 0, "dropout compares integers: %g %g %g",
+       (double)got[0], (double)got[1], (double)got[2]);
+}
+
 /* ---- the other operations ---- */
 
 static struct kern_op *axis_op(enum kern_code code, int64_t outer, int64_t n, int64_t inner,
@@ -350,6 +370,44 @@ static void test_index(void)
     op->in[1] = kt_in(&t, DT_I32, 4, I(2, 0, 2, -1));
     op->in[2] = kt_in(&t, DT_F32, 4, F(10, 20, 30, 40));
     ok(gives_f(axis_out(op, DT_F32, 6), F(1, 22, 3, 4, 45, 6)), "scatter_add");
+}
+
+/* Where a dtype is not said, ref also takes i32, and take moves anything. */
+static void test_axis_int(void)
+{
+    struct kern_op *op = axis_op(KERN_REDUCE, 1, 3, 1, 0, NULL);
+    const int x = kt_in(&t, DT_I32, 3, I(INT32_MAX, 2, -3));
+
+    op->in[0] = x;
+    ok(gives_i(axis_out(op, DT_I32, 1), I(INT32_MAX - 1)), "sum of i32");
+    op->u.axis.reduce = KERN_PROD;
+    ok(gives_i(op->out[0], I(6)), "prod of i32 wraps");
+    op->u.axis.reduce = KERN_RMIN;
+    ok(gives_i(op->out[0], I(-3)), "min of i32");
+    op->u.axis.reduce = KERN_RMAX;
+    ok(gives_i(op->out[0], I(INT32_MAX)), "max of i32");
+    op->code = KERN_ARGMAX;
+    ok(gives_i(op->out[0], I(0)), "argmax of i32");
+    op->code = KERN_CUMSUM;
+    ok(gives_i(axis_out(op, DT_I32, 3), I(INT32_MAX, INT32_MIN + 1, INT32_MAX - 1)),
+       "cumsum of i32");
+    op->u.axis.exclusive = true;
+    ok(gives_i(op->out[0], I(0, INT32_MAX, INT32_MIN + 1)), "exclusive");
+    op->code = KERN_SCATTER_ADD;
+    op->u.axis.k = 1;
+    op->in[1] = kt_in(&t, DT_I32, 1, I(0));
+    op->in[2] = kt_in(&t, DT_I32, 1, I(1));
+    ok(gives_i(op->out[0], I(INT32_MIN, 2, -3)), "scatter_add of i32");
+    op->code = KERN_TAKE;
+    op->u.axis.k = 2;
+    op->in[0] = kt_in(&t, DT_U8, 3, (const uint8_t[]){7, 8, 9});
+    op->in[1] = kt_in(&t, DT_I32, 2, I(2, -1));
+    op->in[2] = -1;
+    ok(kt_run(&ref, &t, 0) == false, "take of u8 into i32 is refused");
+    axis_out(op, DT_U8, 2);
+    ok(kt_run(&ref, &t, 0) && ((uint8_t *)t.got[0][op->out[0]])[0] == 9 &&
+           ((uint8_t *)t.got[0][op->out[0]])[1] == 0,
+       "take of u8");
 }
 
 static void test_softmax(void)
@@ -482,9 +540,11 @@ int main(void)
         test_ew();
         test_ew_int();
         test_random();
+        test_threshold();
         test_matmul();
         test_axis();
         test_index();
+        test_axis_int();
         test_softmax();
         test_norms();
         test_xent();

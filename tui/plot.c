@@ -335,9 +335,18 @@ static void draw_edges(const struct plot *p, const struct plot_line *line, struc
             canvas_put(c, i / fine, p->h - 1, '!', p->pal->bad);
 }
 
+static bool all_empty(const struct chart *ch)
+{
+    for (int i = 0; i < ch->n_series; i++)
+        if (series_count(ch->series[i].data) > 0)
+            return false;
+    return true;
+}
+
 static void draw_message(const struct plot *p, struct canvas *c)
 {
-    const char *text = !p->any                     ? "no values yet"
+    const char *text = all_empty(p->ch)            ? "no values yet"
+                       : !p->any                   ? "no values in this range"
                        : log_y(p) && p->nonpos > 0 ? "log y: no value above 0"
                                                    : "no finite value yet";
     canvas_text(c, p->w > 30 ? 2 : 0, (p->h - 1) / 2, p->pal->text, text);

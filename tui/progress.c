@@ -103,22 +103,23 @@ void progress_format_line(const struct progress_view *v, bool utf8, struct str *
     str_addf(out, "  left %s\n", left_text(v, left, sizeof left));
 }
 
-static void add_loss_parts(const struct progress_view *v, struct line *l)
+static void add_loss_parts(const struct progress_view *v, bool brief, struct line *l)
 {
     char num[TICK_TEXT];
     const struct progress_value *train = value_named(v, "train.loss"),
                                 *valid = value_named(v, "valid.loss");
 
     if (train)
-        add_part(l, 1, "train.loss %s", num_value(num, train->value));
+        add_part(l, 1, "train%s %s", brief ? "" : ".loss", num_value(num, train->value));
     if (valid)
-        add_part(l, 2, "valid.loss %s", num_value(num, valid->value));
+        add_part(l, 4, "valid%s %s", brief ? "" : ".loss", num_value(num, valid->value));
 }
 
-static void bar_parts(const struct progress_view *v, struct line *l)
+static void bar_parts(const struct progress_view *v, bool brief, struct line *l)
 {
     struct str steps = {0};
     char num[TICK_TEXT], left[32];
+    const char *unit = v->rate_unit ? v->rate_unit : "samples";
 
     l->n = 0;
     add_steps(v, &steps);
@@ -126,15 +127,14 @@ static void bar_parts(const struct progress_view *v, struct line *l)
     add_part(l, 0, "%s", str_c(&steps));
     str_release(&steps);
     if (v->steps > 0) {
-        add_part(l, 4, " ");
+        add_part(l, 3, " ");
         l->p[l->n - 1].bar = true;
         add_part(l, 0, "%d%%", percent_done(v));
     }
     if (isfinite(v->rate))
-        add_part(l, 5, "%s %.20s/s", num_value(num, v->rate),
-                 v->rate_unit ? v->rate_unit : "samples");
-    add_loss_parts(v, l);
-    add_part(l, 3, "left %s", left_text(v, left, sizeof left));
+        add_part(l, 5, "%s%s%.20s/s", num_value(num, v->rate), brief ? "" : " ", brief ? "" : unit);
+    add_loss_parts(v, brief, l);
+    add_part(l, 2, "left %s", left_text(v, left, sizeof left));
 }
 
 /* Cells between two parts: words that belong together stand closer. */
@@ -192,7 +192,9 @@ static void draw_line(const struct progress_view *v, const struct progress *p, s
     struct line l;
     int x = 0;
 
-    bar_parts(v, &l);
+    bar_parts(v, false, &l);
+    if (line_width(&l) > c->w) /* shorter words before fewer */
+        bar_parts(v, true, &l);
     fit_line(&l, c->w);
     int room = c->w - line_width(&l) + BAR_MIN;
     for (int i = 0; i < l.n; i++) {
@@ -224,7 +226,7 @@ static void draw_header(const struct progress_view *v, struct canvas *c, int y)
         x = canvas_text(&left, x, 0, bold, v->run) + 2;
     if (v->state)
         x = canvas_text(&left, x, 0, STYLE_PLAIN, v->state) + 2;
-    if (!isnan(v->epoch))
+    if (!isnan(v->epoch) && x + 10 <= left.w)
         x = canvas_textf(&left, x, 0, STYLE_PLAIN, "epoch %.3g", v->epoch) + 2;
     for (int i = 0; i < v->n_values; i++) {
         const struct progress_value *val = &v->values[i];

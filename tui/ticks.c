@@ -340,7 +340,7 @@ static int place_x(double x0, double x1, enum tick_x kind, int cols, double step
         int len = (int)strlen(t->text);
         t->pos = col - len / 2;
         t->pos = t->pos < 0 ? 0 : t->pos + len > cols ? cols - len : t->pos;
-        if (t->pos < free_from || (n > 0 && strcmp(t->text, out[n - 1].text) == 0))
+        if (len > cols || t->pos < free_from || (n > 0 && strcmp(t->text, out[n - 1].text) == 0))
             return -1;
         free_from = t->pos + len + 3;
         n++;

@@ -276,3 +276,17 @@ bool fs_exists(const char *path)
 {
     return access(path, F_OK) == 0;
 }
+
+char *fs_program_dir(char *buf, size_t cap)
+{
+    ssize_t n = readlink("/proc/self/exe", buf, cap - 1);
+    char *slash;
+
+    buf[n > 0 ? n : 0] = 0;
+    slash = strrchr(buf, '/');
+    if (slash)
+        *slash = 0;
+    else
+        snprintf(buf, cap, ".");
+    return buf;
+}

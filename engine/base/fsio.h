@@ -36,5 +36,7 @@ char *fs_join(const char *dir, const char *name); /* "dir/name", or name if abso
 char *fs_dirname(const char *path);               /* owned; "." when there is no slash */
 const char *fs_basename(const char *path);        /* borrowed, inside path */
 bool fs_exists(const char *path);
+/* The folder the program itself lies in, "." when that is not known; buf is returned. */
+char *fs_program_dir(char *buf, size_t cap);
 
 #endif

@@ -1,6 +1,7 @@
 /* columns.c - which columns of a file become which fields of a sample. */
 #include "engine/data/set.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -76,7 +77,8 @@ static enum err_code column_get(const struct csv *csv, const char *key, const ch
     if (*out >= 0)
         return ERR_OK;
     if (!csv->name)
-        return err_set(e, ERR_DATA, "%s: %s: no column '%s'; the file has no header, give a number 1 .. %d",
+        return err_set(e, ERR_DATA,
+                       "%s: %s: no column '%s'; the file has no header, give a number 1 .. %d",
                        csv->file, key, show(want).s, csv->columns);
     near = str_nearest(want, (const char *const *)csv->name, csv->columns);
     if (near >= 0)
@@ -84,7 +86,8 @@ static enum err_code column_get(const struct csv *csv, const char *key, const ch
                        show(want).s, show(csv->name[near]).s);
     return err_set(e, ERR_DATA, "%s: %s: no column '%s' among %d (%s%s%s)", csv->file, key,
                    show(want).s, csv->columns, show(csv->name[0]).s,
-                   csv->columns > 1 ? ", ... " : "", csv->columns > 1 ? show(csv->name[csv->columns - 1]).s : "");
+                   csv->columns > 1 ? ", ... " : "",
+                   csv->columns > 1 ? show(csv->name[csv->columns - 1]).s : "");
 }
 
 static bool add_feature(struct schema *m, const struct csv *csv, int column)
@@ -93,7 +96,7 @@ static bool add_feature(struct schema *m, const struct csv *csv, int column)
 
     *f = (struct feature){.column = column, .integral = true, .scale = 1};
     f->name = csv->name && csv->name[column][0] ? arena_strdup(&m->arena, csv->name[column])
-                                                 : arena_printf(&m->arena, "column %d", column + 1);
+                                                : arena_printf(&m->arena, "column %d", column + 1);
     return f->name != NULL;
 }
 
@@ -124,23 +127,25 @@ static enum err_code add_input_column(struct schema *m, const struct csv *csv, c
 
     snprintf(key, sizeof key, "data.inputs.%s", name.s);
     if (!text)
-        return err_set(e, ERR_CONFIG, "%s: %s: a column is a name or a number", v->origin ? v->origin : "config",
-                       key);
+        return err_set(e, ERR_CONFIG, "%s: %s: a column is a name or a number",
+                       v->origin ? v->origin : "config", key);
     if (column_get(csv, key, text, &column, e) != ERR_OK)
         return ERR_DATA;
     if (column == m->target)
         return err_set(e, ERR_DATA, "%s: %s: '%s' is the target", csv->file, key, show(text).s);
     for (int i = m->first[m->n_fields - 1]; i < m->n_features; i++)
         if (m->feature[i].column == column)
-            return err_set(e, ERR_DATA, "%s: %s: '%s' stands there twice", csv->file, key, show(text).s);
+            return err_set(e, ERR_DATA, "%s: %s: '%s' stands there twice", csv->file, key,
+                           show(text).s);
     return add_feature(m, csv, column) ? ERR_OK : no_memory(csv, e);
 }
 
-static enum err_code choose_named(struct schema *m, const struct csv *csv, const struct cfg_node *inputs,
-                                  struct err *e)
+static enum err_code choose_named(struct schema *m, const struct csv *csv,
+                                  const struct cfg_node *inputs, struct err *e)
 {
     if (inputs->kind != CFG_MAP || inputs->n < 1 || inputs->n > DATA_FIELDS - 1)
-        return err_set(e, ERR_CONFIG, "data.inputs: expected a map of 1 .. %d fields, each a list of columns",
+        return err_set(e, ERR_CONFIG,
+                       "data.inputs: expected a map of 1 .. %d fields, each a list of columns",
                        DATA_FIELDS - 1);
     for (int i = 0; i < inputs->n; i++) {
         const struct cfg_node *v = inputs->item[i];
@@ -156,14 +161,16 @@ static enum err_code choose_named(struct schema *m, const struct csv *csv, const
             return no_memory(csv, e);
         f->dim[0] = n;
         for (int k = 0; k < n; k++)
-            if (add_input_column(m, csv, f->name, v->kind == CFG_LIST ? v->item[k] : v, e) != ERR_OK)
+            if (add_input_column(m, csv, f->name, v->kind == CFG_LIST ? v->item[k] : v, e) !=
+                ERR_OK)
                 return e ? e->code : ERR_DATA;
     }
     return ERR_OK;
 }
 
 /* x: every column but the target and the ignored ones, in the file's order. */
-static enum err_code choose_rest(struct schema *m, const struct csv *csv, const bool *ignored, struct err *e)
+static enum err_code choose_rest(struct schema *m, const struct csv *csv, const bool *ignored,
+                                 struct err *e)
 {
     struct data_field *f = add_field(m, "x");
 
@@ -186,7 +193,8 @@ static enum err_code mark_ignored(const struct schema *m, const struct csv *csv,
         if (column_get(csv, "data.ignore", *name, &column, e) != ERR_OK)
             return ERR_DATA;
         if (column == m->target)
-            return err_set(e, ERR_DATA, "%s: data.ignore: '%s' is the target", csv->file, show(*name).s);
+            return err_set(e, ERR_DATA, "%s: data.ignore: '%s' is the target", csv->file,
+                           show(*name).s);
         ignored[column] = true;
     }
     return ERR_OK;
@@ -203,8 +211,8 @@ static size_t feature_limit(const struct csv *csv, const struct cfg_node *inputs
     return n + 1;
 }
 
-static enum err_code choose_inputs(struct schema *m, const struct csv *csv, const struct cfg_node *inputs,
-                                   struct err *e)
+static enum err_code choose_inputs(struct schema *m, const struct csv *csv,
+                                   const struct cfg_node *inputs, struct err *e)
 {
     bool *ignored = mem_array((size_t)csv->columns, sizeof *ignored);
     enum err_code rc;
@@ -216,8 +224,8 @@ static enum err_code choose_inputs(struct schema *m, const struct csv *csv, cons
         rc = inputs ? choose_named(m, csv, inputs, e) : choose_rest(m, csv, ignored, e);
     for (int i = 0; inputs && rc == ERR_OK && i < m->n_features; i++)
         if (ignored[m->feature[i].column])
-            rc = err_set(e, ERR_DATA, "%s: '%s' stands in data.inputs and in data.ignore", csv->file,
-                         show(m->feature[i].name).s);
+            rc = err_set(e, ERR_DATA, "%s: '%s' stands in data.inputs and in data.ignore",
+                         csv->file, show(m->feature[i].name).s);
     mem_free(ignored);
     return rc;
 }
@@ -233,16 +241,19 @@ static enum err_code copy_names(struct schema *m, const struct csv *csv, struct 
     return name ? ERR_OK : no_memory(csv, e);
 }
 
-enum err_code schema_choose(struct schema *m, const struct csv *csv, const struct config *c, struct err *e)
+enum err_code schema_choose(struct schema *m, const struct csv *csv, const struct config *c,
+                            struct err *e)
 {
     enum err_code rc;
 
     m->n_columns = csv->columns;
     m->ignore = c->data.ignore;
     m->target = m->target_field = -1;
-    if (csv->name && ((rc = refuse_doubles(csv, e)) != ERR_OK || (rc = copy_names(m, csv, e)) != ERR_OK))
+    if (csv->name &&
+        ((rc = refuse_doubles(csv, e)) != ERR_OK || (rc = copy_names(m, csv, e)) != ERR_OK))
         return rc;
-    if (c->data.target && (rc = column_get(csv, "data.target", c->data.target, &m->target, e)) != ERR_OK)
+    if (c->data.target &&
+        (rc = column_get(csv, "data.target", c->data.target, &m->target, e)) != ERR_OK)
         return rc;
     rc = choose_inputs(m, csv, c->data.inputs, e);
     if (rc != ERR_OK || m->target < 0)
@@ -275,16 +286,19 @@ static bool has_column(const char *const *names, int n, const char *want)
 }
 
 /* Says which columns of one file the other lacks. */
-static enum err_code name_difference(const struct schema *m, const struct csv *csv, const char *lacks,
-                                     struct err *e)
+static enum err_code name_difference(const struct schema *m, const struct csv *csv,
+                                     const char *lacks, struct err *e)
 {
     for (int i = 0; i < csv->columns; i++)
         if (csv->name[i][0] && !is_ignored(m, csv->name[i]) &&
             !has_column(m->column, m->n_columns, csv->name[i])) {
             if (!lacks)
-                return err_set(e, ERR_DATA, "%s: column '%s' is not in the training file (data.ignore leaves it out)",
-                               csv->file, show(csv->name[i]).s);
-            return err_set(e, ERR_DATA, "%s: column '%s' of the training file is missing; '%s' is only here",
+                return err_set(
+                    e, ERR_DATA,
+                    "%s: column '%s' is not in the training file (data.ignore leaves it out)",
+                    csv->file, show(csv->name[i]).s);
+            return err_set(e, ERR_DATA,
+                           "%s: column '%s' of the training file is missing; '%s' is only here",
                            csv->file, show(lacks).s, show(csv->name[i]).s);
         }
     if (lacks)
@@ -318,8 +332,8 @@ enum err_code schema_match(const struct schema *m, const struct csv *csv, int *c
     if (csv->name && (rc = refuse_doubles(csv, e)) != ERR_OK)
         return rc;
     if (!by_name && csv->columns != m->n_columns)
-        return err_set(e, ERR_DATA, "%s: %d columns, the training file has %d", csv->file, csv->columns,
-                       m->n_columns);
+        return err_set(e, ERR_DATA, "%s: %d columns, the training file has %d", csv->file,
+                       csv->columns, m->n_columns);
     for (int i = 0; i < m->n_features; i++) {
         column[i] = column_match(m, csv, m->feature[i].column);
         if (column[i] < 0)

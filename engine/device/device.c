@@ -6,24 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "engine/base/alloc.h"
 #include "engine/base/fsio.h"
-
-/* The folder the program itself lies in. */
-static void program_dir(char *buf, size_t cap)
-{
-    ssize_t n = readlink("/proc/self/exe", buf, cap - 1);
-    char *slash;
-
-    buf[n > 0 ? n : 0] = 0;
-    slash = strrchr(buf, '/');
-    if (slash)
-        *slash = 0;
-    else
-        snprintf(buf, cap, ".");
-}
 
 static bool plugin_at(char *path, size_t cap, const char *dir, const char *between,
                       const char *name)
@@ -39,7 +24,7 @@ static bool plugin_path(char *path, size_t cap, const char *name)
 
     if (env && *env)
         return plugin_at(path, cap, env, "", name);
-    program_dir(dir, sizeof dir);
+    fs_program_dir(dir, sizeof dir);
     return plugin_at(path, cap, dir, "", name) || plugin_at(path, cap, dir, "/../lib/cupola", name);
 }
 

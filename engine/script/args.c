@@ -1,7 +1,8 @@
 /* args.c - the model's arguments as tables that note which of their keys were asked for.
  *
- * A map or list is an empty proxy over a table of values. Asking a key of a map notes its full name ("block.width",
- * "layers[2].width"); a list counts as read with its key. Changing them is allowed and changes the copy. */
+ * A map or list is an empty proxy over a table of values. Asking a key of a map notes its full name
+ * ("block.width", "layers[2].width"); a list counts as read with its key. Changing them is allowed
+ * and changes the copy. */
 #include "engine/script/priv.h"
 
 #include <stdio.h>
@@ -47,19 +48,14 @@ static int args_len(lua_State *L)
     return 1;
 }
 
-/* Whoever walks over a map has read all its keys. */
+/* Whoever walks over a map has read all its keys: noted as "name.*". */
 static int args_pairs(lua_State *L)
 {
-    lua_settop(L, 0);
-    lua_Integer n = sandbox_sorted_keys(L, lua_upvalueindex(1));
     lua_rawgetp(L, LUA_REGISTRYINDEX, &read_key);
-    for (lua_Integer i = 1; i <= n; i++) {
-        lua_rawgeti(L, 1, i);
-        full_name(L, lua_tostring(L, lua_upvalueindex(2)), 3);
-        lua_pushboolean(L, 1);
-        lua_rawset(L, 2);
-        lua_settop(L, 2);
-    }
+    lua_pushliteral(L, "*");
+    full_name(L, lua_tostring(L, lua_upvalueindex(2)), lua_gettop(L));
+    lua_pushboolean(L, 1);
+    lua_rawset(L, -4);
     return sandbox_pairs(L, lua_upvalueindex(1));
 }
 
@@ -134,19 +130,27 @@ void args_push(lua_State *L, const struct cfg_node *args)
 }
 
 /* Stack 1: the set of names read. */
+static bool was_read(lua_State *L, const char *name)
+{
+    lua_pushstring(L, name);
+    bool yes = lua_rawget(L, 1) != LUA_TNIL;
+    lua_pop(L, 1);
+    return yes;
+}
+
 static void walk(lua_State *L, const struct cfg_node *n, const char *name, struct str *unread)
 {
-    luaL_checkstack(L, 6, "args are nested too deep");
+    luaL_checkstack(L, 8, "args are nested too deep");
+    lua_pushliteral(L, "*");
+    bool all = was_read(L, full_name(L, name, lua_gettop(L))) || n->kind == CFG_LIST;
+    lua_pop(L, 2);
     for (int i = 0; i < n->n; i++) {
         if (n->kind == CFG_MAP)
             lua_pushstring(L, n->key[i]);
         else
             lua_pushinteger(L, i + 1);
         const char *full = full_name(L, name, -1);
-        lua_pushvalue(L, -1);
-        bool seen = n->kind == CFG_LIST || lua_rawget(L, 1) != LUA_TNIL;
-        lua_pop(L, 1);
-        if (!seen)
+        if (!all && !was_read(L, full))
             str_addf(unread, "%s%s", unread->len ? ", " : "", full);
         else if (n->item[i]->kind == CFG_MAP || n->item[i]->kind == CFG_LIST)
             walk(L, n->item[i], full, unread);
@@ -163,7 +167,9 @@ void args_unread(lua_State *L, const struct cfg_node *args, struct str *unread, 
     lua_Integer n = sandbox_sorted_keys(L, 1);
     for (lua_Integer i = 1; i <= n; i++) {
         lua_rawgeti(L, 2, i);
-        str_addf(read, "%s%s", read->len ? ", " : "", lua_tostring(L, -1));
+        const char *name = lua_tostring(L, -1);
+        if (name[strlen(name) - 1] != '*')
+            str_addf(read, "%s%s", read->len ? ", " : "", name);
         lua_pop(L, 1);
     }
 }

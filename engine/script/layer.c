@@ -10,6 +10,8 @@
 #include "engine/base/hash.h"
 #include "engine/base/str.h"
 
+#define NODE_COST 100 /* instructions: a node is more work than a step of Lua */
+
 /* ---- places ---- */
 
 struct script *script_of(lua_State *L)
@@ -45,7 +47,7 @@ void script_place(lua_State *L, char buf[SANDBOX_WHERE])
     luaL_checkstack(L, 2, NULL);
     if (user_place(L, s->depth > 0, buf, SANDBOX_WHERE))
         return;
-    snprintf(buf, SANDBOX_WHERE, "%s", s->depth > 0 ? s->layer[s->depth - 1].where : s->name);
+    snprintf(buf, SANDBOX_WHERE, "%s", s->depth > 0 ? s->layer[s->depth - 1].where : s->sb.here);
 }
 
 int script_raise(lua_State *L, enum err_code code, const char *fmt, ...)
@@ -72,6 +74,7 @@ struct tracing *script_tracing(lua_State *L)
     if (!s->tracing)
         script_raise(L, ERR_SCRIPT,
                      "tensors exist only while forward, loss, metrics or predict run");
+    sandbox_charge(L, NODE_COST);
     script_place(L, where);
     graph_at(s->tracing->graph, s->depth > 0 ? s->layer[s->depth - 1].path : "", where);
     return s->tracing;
@@ -86,8 +89,9 @@ int script_node(lua_State *L, int id, const struct err *e)
 
 /* ---- calling a layer ---- */
 
-/* core.call(path, kind, where, f, ...): f(...) with that layer as the current one. Errors of the shipped scripts'
- * own lines get the layer's line by sandbox_explain's rule, so the layer must still be there when they are made. */
+/* core.call(path, kind, where, f, ...): f(...) with that layer as the current one. Errors of the
+ * shipped scripts' own lines get the layer's line by sandbox_explain's rule, so the layer must
+ * still be there when they are made. */
 static int explain(lua_State *L)
 {
     struct script *s = script_of(L);
@@ -137,7 +141,7 @@ static int l_place(lua_State *L)
     char where[SANDBOX_WHERE];
 
     if (!user_place(L, false, where, sizeof where))
-        snprintf(where, sizeof where, "%s", script_of(L)->name);
+        snprintf(where, sizeof where, "%s", script_of(L)->sb.here);
     lua_pushstring(L, where);
     return 1;
 }
@@ -172,6 +176,41 @@ static int l_nearest(lua_State *L)
         lua_pushnil(L);
     else
         lua_pushstring(L, names[at]);
+    return 1;
+}
+
+/* Upvalue: the library. Asking for what is not there is an error: a misspelt function would be nil.
+ */
+static int library_missing(lua_State *L)
+{
+    const char *names[256], *key = sandbox_tostring(L, 2);
+    lua_Integer n = sandbox_sorted_keys(L, lua_upvalueindex(1));
+    int keys = lua_gettop(L), count = 0;
+
+    luaL_checkstack(L, 260, NULL);
+    for (int i = 1; i <= n && i <= 256; i++) {
+        lua_rawgeti(L, keys, i);
+        if (lua_type(L, -1) == LUA_TSTRING)
+            names[count++] = lua_tostring(L, -1);
+    }
+    int at = str_nearest(key, names, count);
+    return script_raise(L, ERR_SCRIPT, "nn has no \"%s\"%s%s%s", key,
+                        at >= 0 ? "; did you mean nn." : "", at >= 0 ? names[at] : "",
+                        at >= 0 ? "?" : "");
+}
+
+/* core.library(t): t as a table that can be read only, and complains about names it does not have.
+ */
+static int l_library(lua_State *L)
+{
+    luaL_checktype(L, 1, LUA_TTABLE);
+    lua_settop(L, 1);
+    lua_newtable(L);
+    lua_pushvalue(L, 1);
+    lua_pushcclosure(L, library_missing, 1);
+    lua_setfield(L, -2, "__index");
+    lua_setmetatable(L, 1);
+    sandbox_lock(L, "nn");
     return 1;
 }
 
@@ -229,8 +268,7 @@ static const struct param_def *param_find(const struct param_list *l, const char
 
 static void check_name(lua_State *L, const char *what, const char *name)
 {
-    static const char legal[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+    static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
     size_t n = strlen(name);
 
     if (n == 0 || n > PARAM_NAME_MAX || strspn(name, legal) != n)
@@ -239,7 +277,8 @@ static void check_name(lua_State *L, const char *what, const char *name)
                      PARAM_NAME_MAX);
 }
 
-/* A parameter of this name was made before, in this trace (first = false) or in the first one: it must be alike. */
+/* A parameter of this name was made before, in this trace (first = false) or in the first one: it
+ * must be alike. */
 static void check_same(lua_State *L, const struct param_def *old, const struct param_def *p,
                        bool first)
 {
@@ -265,10 +304,10 @@ static void refuse_new(lua_State *L, const char *name)
         names[n] = s->params.item[n].name;
     int near = str_nearest(name, names, n);
     const struct param_def *other = near >= 0 ? &s->params.item[near] : s->params.item;
-    script_raise(L, ERR_SCRIPT, "parameter %s is new: the first trace (%s) did not make it%s%s%s%s%s",
-                 name, s->first_trace, s->params.n ? ", but " : "",
-                 s->params.n ? other->name : "", s->params.n ? " (" : "",
-                 s->params.n ? other->where : "", s->params.n ? ")" : "");
+    script_raise(L, ERR_SCRIPT,
+                 "parameter %s is new: the first trace (%s) did not make it%s%s%s%s%s", name,
+                 s->first_trace, s->params.n ? ", but " : "", s->params.n ? other->name : "",
+                 s->params.n ? " (" : "", s->params.n ? other->where : "", s->params.n ? ")" : "");
 }
 
 static bool is_init(const char *kind, enum init_kind *out)
@@ -289,9 +328,8 @@ static int l_param(lua_State *L)
 {
     struct script *s = script_of(L);
     struct tracing *t = script_tracing(L);
-    struct param_def p = {.a = luaL_checknumber(L, 4),
-                          .b = luaL_checknumber(L, 5),
-                          .decay = lua_toboolean(L, 6)};
+    struct param_def p = {
+        .a = luaL_checknumber(L, 4), .b = luaL_checknumber(L, 5), .decay = lua_toboolean(L, 6)};
     char where[SANDBOX_WHERE];
     struct err e;
 
@@ -377,10 +415,15 @@ static int l_tunable(lua_State *L)
 
 void layer_open(lua_State *L)
 {
-    static const luaL_Reg f[] = {{"call", l_call},       {"fail", l_fail},
-                                 {"generation", l_generation}, {"nearest", l_nearest},
-                                 {"param", l_param},     {"path", l_path},
-                                 {"place", l_place},     {"tunable", l_tunable},
+    static const luaL_Reg f[] = {{"call", l_call},
+                                 {"fail", l_fail},
+                                 {"generation", l_generation},
+                                 {"library", l_library},
+                                 {"nearest", l_nearest},
+                                 {"param", l_param},
+                                 {"path", l_path},
+                                 {"place", l_place},
+                                 {"tunable", l_tunable},
                                  {NULL, NULL}};
     luaL_setfuncs(L, f, 0);
 }

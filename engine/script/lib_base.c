@@ -1,4 +1,5 @@
-/* lib_base.c - the global functions of the sandbox: those of Lua that are safe, and bounded or ordered versions. */
+/* lib_base.c - the global functions of the sandbox: those of Lua that are safe, and bounded or
+ * ordered versions. */
 #include "engine/script/sandbox.h"
 
 #include <stdlib.h>
@@ -209,7 +210,8 @@ static int l_pairs(lua_State *L)
     return sandbox_pairs(L, 1);
 }
 
-/* The key after `k` in the order of pairs; linear, so `next` is for "is it empty?", not for loops. */
+/* The key after `k` in the order of pairs; linear, so `next` is for "is it empty?", not for loops.
+ */
 static int l_next(lua_State *L)
 {
     struct sort_key best = {.kind = KEY_NUMBER}, from = {.kind = KEY_NUMBER};
@@ -304,8 +306,9 @@ static int l_setmetatable(lua_State *L)
 
 /* ---- calls and chunks ---- */
 
-/* Stock xpcall runs its handler inside the error, where an error raised by the count hook has switched hooks off: a
- * handler without end would never stop. Here it runs after the call has ended. */
+/* Stock xpcall runs its handler inside the error, where an error raised by the count hook has
+ * switched hooks off: a handler without end would never stop. Here it runs after the call has
+ * ended. */
 static int l_xpcall(lua_State *L)
 {
     luaL_checktype(L, 2, LUA_TFUNCTION);
@@ -313,8 +316,8 @@ static int l_xpcall(lua_State *L)
     lua_pushvalue(L, 2);
     lua_remove(L, 1);
     lua_remove(L, 1);
-    lua_insert(L, 1);                  /* handler args.. f */
-    lua_insert(L, 2);                  /* handler f args.. */
+    lua_insert(L, 1); /* handler args.. f */
+    lua_insert(L, 2); /* handler f args.. */
     int status = lua_pcall(L, lua_gettop(L) - 2, LUA_MULTRET, 0);
     if (status == LUA_OK) {
         lua_pushboolean(L, 1);

@@ -1,8 +1,9 @@
 /* lib_coroutine.c - coroutines that share the sandbox's budgets.
  *
- * A new thread inherits the hook of its maker, with a full count of its own: making one is charged that count, or
- * short-lived ones in a loop would never be seen. A coroutine that died by an error is not closed: when the count
- * hook raised it, hooks are off in that thread, and __close functions would run unwatched. */
+ * A new thread inherits the hook of its maker, with a full count of its own: making one is charged
+ * that count, or short-lived ones in a loop would never be seen. A coroutine that died by an error
+ * is not closed: when the count hook raised it, hooks are off in that thread, and __close functions
+ * would run unwatched. */
 #include "engine/script/sandbox.h"
 
 #define THREAD_COST 1000

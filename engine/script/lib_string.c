@@ -1,4 +1,5 @@
-/* lib_string.c - strings, with functions that cannot run long or grow without bound between two hooks. */
+/* lib_string.c - strings, with functions that cannot run long or grow without bound between two
+ * hooks. */
 #define _GNU_SOURCE /* memmem */
 #include "engine/script/sandbox.h"
 
@@ -25,8 +26,8 @@ static const char *class_end(const char *p, const char *end)
     return p < end ? p + 1 : end;
 }
 
-/* An upper bound of the steps for a subject of n bytes: each repetition may be tried at every length, each `?` both
- * ways, from every start. Literal parts and long sets make a step dearer. */
+/* An upper bound of the steps for a subject of n bytes: each repetition may be tried at every
+ * length, each `?` both ways, from every start. Literal parts and long sets make a step dearer. */
 static double pattern_cost(const char *p, size_t len, size_t n)
 {
     const char *end = p + len;

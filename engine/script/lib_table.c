@@ -1,9 +1,11 @@
-/* lib_table.c - tables of at most 10 million elements, and a sort that is stable and always ends. */
+/* lib_table.c - tables of at most 10 million elements, and a sort that is stable and always ends.
+ */
 #include "engine/script/sandbox.h"
 
 #define ELEMENTS_MAX 10000000
 
-/* The length as `#` gives it, which a metamethod may answer as it likes: asked once, and bounded. */
+/* The length as `#` gives it, which a metamethod may answer as it likes: asked once, and bounded.
+ */
 static lua_Integer length(lua_State *L, const char *fn)
 {
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -101,8 +103,8 @@ static int l_remove(lua_State *L)
     return 1;
 }
 
-/* ---- sort: merging, so that equal elements keep their order (stock sort draws pivots from the clock) and no
- * comparison function can make it run long ---- */
+/* ---- sort: merging, so that equal elements keep their order (stock sort draws pivots from the
+ * clock) and no comparison function can make it run long ---- */
 
 /* Is value b (at idx b) before value a? Stack 2: the function or nil. */
 static bool before(lua_State *L, int b, int a)

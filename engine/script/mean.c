@@ -1,7 +1,7 @@
-/* mean.c - means: sums of coef * (sum / weight), as losses and metrics are (decisions.md).
+/* mean.c - means: sums of coef * (sum / weight), as losses and metrics are.
  *
- * Closed under + and - of means and scalars, and under * and / by numbers and tunables. A plain scalar becomes a mean
- * that counts once per sample. */
+ * Closed under + and - of means and scalars, and under * and / by numbers and tunables. A plain
+ * scalar becomes a mean that counts once per sample. */
 #include "engine/script/priv.h"
 
 #include <math.h>
@@ -138,8 +138,9 @@ static int meta_mul(lua_State *L)
     if (lua_type(L, other) == LUA_TNUMBER)
         return scaled(L, at, lua_tonumber(L, other));
     if (!t || t->kind != TENSOR_TUNABLE)
-        return script_raise(L, ERR_SCRIPT, "a mean can be multiplied by a number or a tunable; "
-                                           "other factors belong into its sum");
+        return script_raise(L, ERR_SCRIPT,
+                            "a mean can be multiplied by a number or a tunable; "
+                            "other factors belong into its sum");
     struct mean *a = check_mean(L, at), *m = push_mean(L, a->n);
     int by = tensor_arg(L, other);
     for (int i = 0; i < a->n; i++) {
@@ -158,8 +159,9 @@ static int meta_div(lua_State *L)
 
 static int meta_refused(lua_State *L)
 {
-    return script_raise(L, ERR_SCRIPT, "a mean (a loss or metric) takes + - and * by a number; "
-                                       "work on tensors before they become a mean");
+    return script_raise(L, ERR_SCRIPT,
+                        "a mean (a loss or metric) takes + - and * by a number; "
+                        "work on tensors before they become a mean");
 }
 
 /* core.mean(sum, weight): weight is a scalar tensor or a number. */
@@ -226,11 +228,10 @@ void mean_take(lua_State *L, int idx, const char *what, struct trace_mean *out)
 
 void mean_open(lua_State *L)
 {
-    static const luaL_Reg meta[] = {{"__add", meta_add},     {"__sub", meta_sub},
-                                    {"__mul", meta_mul},     {"__div", meta_div},
-                                    {"__unm", meta_unm},     {"__pow", meta_refused},
-                                    {"__mod", meta_refused}, {"__index", meta_refused},
-                                    {NULL, NULL}};
+    static const luaL_Reg meta[] = {
+        {"__add", meta_add},     {"__sub", meta_sub},       {"__mul", meta_mul},
+        {"__div", meta_div},     {"__unm", meta_unm},       {"__pow", meta_refused},
+        {"__mod", meta_refused}, {"__index", meta_refused}, {NULL, NULL}};
     static const luaL_Reg core[] = {{"mean", l_mean}, {"is_mean", l_is_mean}, {NULL, NULL}};
 
     luaL_newmetatable(L, MEAN_TYPE);

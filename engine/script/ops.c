@@ -1,6 +1,7 @@
 /* ops.c - nn.core: arithmetic, reductions, products, normalisation and random numbers.
  *
- * Axes come as Lua has them: 1 is the first, -1 the last. Errors name the op through the graph's message. */
+ * Axes come as Lua has them: 1 is the first, -1 the last. Errors name the op through the graph's
+ * message. */
 #include "engine/script/priv.h"
 
 #include <string.h>
@@ -14,7 +15,8 @@ int args_axis(lua_State *L, int idx, int rank)
     lua_Integer a = luaL_optinteger(L, idx, -1), at = a < 0 ? a + rank : a - 1;
 
     if (at < 0 || at >= rank || a == 0)
-        script_raise(L, ERR_SHAPE, "axis %lld of a tensor of rank %d: axes are 1 .. %d, -1 is the last",
+        script_raise(L, ERR_SHAPE,
+                     "axis %lld of a tensor of rank %d: axes are 1 .. %d, -1 is the last",
                      (long long)a, rank, rank);
     return (int)at;
 }
@@ -32,7 +34,8 @@ void args_shape(lua_State *L, int idx, struct shape *s, int64_t least)
         lua_geti(L, idx, d + 1);
         s->dim[d] = lua_tointegerx(L, -1, &whole);
         if (!whole || s->dim[d] < least)
-            script_raise(L, ERR_SHAPE, "a shape is a list of whole numbers from %lld on, but size %d is %s",
+            script_raise(L, ERR_SHAPE,
+                         "a shape is a list of whole numbers from %lld on, but size %d is %s",
                          (long long)least, d + 1, sandbox_tostring(L, -1));
         lua_pop(L, 1);
     }
@@ -104,7 +107,8 @@ static int l_reduce(lua_State *L)
     return push_node(L, graph_reduce(g, (enum op)op, x, axes, keep, &e), &e);
 }
 
-/* Ops over one axis: upvalue 1 the op. core.topk_idx(x, axis, k), core.cumsum(x, axis, reverse, exclusive). */
+/* Ops over one axis: upvalue 1 the op. core.topk_idx(x, axis, k), core.cumsum(x, axis, reverse,
+ * exclusive). */
 static int l_axis(lua_State *L)
 {
     enum op op = (enum op)lua_tointeger(L, lua_upvalueindex(1));
@@ -177,7 +181,8 @@ static int l_labels(lua_State *L)
     return tensor_push(L, tensor_labels(L, 1));
 }
 
-/* core.answer(kind, logits): how predictions come of the outputs, said by a loss. The first one counts. */
+/* core.answer(kind, logits): how predictions come of the outputs, said by a loss. The first one
+ * counts. */
 static int l_answer(lua_State *L)
 {
     static const char *const names[] = {"softmax", "sigmoid", NULL};
@@ -234,8 +239,9 @@ static int l_uniform(lua_State *L)
     return push_node(L, graph_add(t->graph, OP_RNG_UNIFORM, NULL, 0, &a, &e), &e);
 }
 
-/* core.dropout(x, p): masks are drawn by sample, so that they do not depend on how a step is cut into batches;
- * rows that are parts of samples ([batch * time, width]) are drawn as [batch, time * width]. */
+/* core.dropout(x, p): masks are drawn by sample, so that they do not depend on how a step is cut
+ * into batches; rows that are parts of samples ([batch * time, width]) are drawn as [batch, time *
+ * width]. */
 static int l_dropout(lua_State *L)
 {
     struct tracing *t = script_tracing(L);
@@ -288,11 +294,11 @@ void ops_open(lua_State *L)
         const char *name;
         int op;
         lua_CFunction f;
-    } rows[] = {{"sum", OP_SUM, l_reduce},          {"rmax", OP_RMAX, l_reduce},
-                {"rmin", OP_RMIN, l_reduce},        {"prod", OP_PROD, l_reduce},
-                {"average", OP_COUNT, l_reduce},    {"argmax", OP_ARGMAX, l_axis},
-                {"topk_idx", OP_TOPK_IDX, l_axis},  {"cumsum", OP_CUMSUM, l_axis},
-                {"softmax", OP_SOFTMAX, l_axis},    {"log_softmax", OP_LOG_SOFTMAX, l_axis},
+    } rows[] = {{"sum", OP_SUM, l_reduce},           {"rmax", OP_RMAX, l_reduce},
+                {"rmin", OP_RMIN, l_reduce},         {"prod", OP_PROD, l_reduce},
+                {"average", OP_COUNT, l_reduce},     {"argmax", OP_ARGMAX, l_axis},
+                {"topk_idx", OP_TOPK_IDX, l_axis},   {"cumsum", OP_CUMSUM, l_axis},
+                {"softmax", OP_SOFTMAX, l_axis},     {"log_softmax", OP_LOG_SOFTMAX, l_axis},
                 {"logsumexp", OP_LOGSUMEXP, l_axis}, {"layer_norm", OP_LAYER_NORM, l_norm},
                 {"rms_norm", OP_RMS_NORM, l_norm}};
     static const luaL_Reg f[] = {{"answer", l_answer},

@@ -44,8 +44,8 @@ static int l_permute(lua_State *L)
 
     luaL_checktype(L, 2, LUA_TTABLE);
     if (luaL_len(L, 2) != rank)
-        script_raise(L, ERR_SHAPE, "permute: %d axes for a tensor of rank %d",
-                     (int)luaL_len(L, 2), rank);
+        script_raise(L, ERR_SHAPE, "permute: %d axes for a tensor of rank %d", (int)luaL_len(L, 2),
+                     rank);
     for (int d = 0; d < rank; d++) {
         lua_geti(L, 2, d + 1);
         perm[d] = args_axis(L, lua_gettop(L), rank);
@@ -85,8 +85,8 @@ static struct op_attr whole(const struct shape *s)
     return a;
 }
 
-/* core.slice(x, axis, first, last, step): places first .. last, 1-based and inclusive as string.sub; negative ones
- * count from the end. */
+/* core.slice(x, axis, first, last, step): places first .. last, 1-based and inclusive as
+ * string.sub; negative ones count from the end. */
 static int l_slice(lua_State *L)
 {
     int x = tensor_arg(L, 1), axis = args_axis(L, 2, tensor_node(L, x)->shape.rank);
@@ -178,11 +178,16 @@ static int l_scatter_add(lua_State *L)
 
 void ops_shape_open(lua_State *L)
 {
-    static const luaL_Reg f[] = {{"broadcast", l_broadcast},     {"concat", l_concat},
-                                 {"flip", l_flip},               {"pad", l_pad},
-                                 {"permute", l_permute},         {"reshape", l_reshape},
-                                 {"scatter_add", l_scatter_add}, {"slice", l_slice},
-                                 {"transpose", l_transpose},     {NULL, NULL}};
+    static const luaL_Reg f[] = {{"broadcast", l_broadcast},
+                                 {"concat", l_concat},
+                                 {"flip", l_flip},
+                                 {"pad", l_pad},
+                                 {"permute", l_permute},
+                                 {"reshape", l_reshape},
+                                 {"scatter_add", l_scatter_add},
+                                 {"slice", l_slice},
+                                 {"transpose", l_transpose},
+                                 {NULL, NULL}};
 
     luaL_setfuncs(L, f, 0);
     lua_pushinteger(L, OP_TAKE);

@@ -1,7 +1,8 @@
-/* require.c - modules: Lua files of the model's own folder, then of the shipped one, and nothing else.
+/* require.c - modules: Lua files of the model's own folder, then of the shipped one, and nothing
+ * else.
  *
- * A chunk's source name begins with '@' for the user's files and with '=' for the shipped ones (and any file named
- * nn.lua, as run directories hold a copy): messages then name the user's lines. */
+ * A chunk's source name begins with '@' for the user's files and with '=' for the shipped ones (and
+ * any file named nn.lua, as run directories hold a copy): messages then name the user's lines. */
 #include "engine/script/priv.h"
 
 #include <limits.h>
@@ -23,7 +24,7 @@ static bool name_ok(const char *s)
     return strstr(s, "/.") == NULL && strstr(s, "./") == NULL && s[strlen(s) - 1] != '.';
 }
 
-static bool note_file(struct script *s, const char *path)
+bool script_note_file(struct script *s, const char *path)
 {
     char full[PATH_MAX];
 
@@ -67,7 +68,7 @@ void script_read(lua_State *L, const char *path)
     mem_free(text);
     if (status != LUA_OK)
         lua_error(L);
-    if (!note_file(s, path))
+    if (!script_note_file(s, path))
         sandbox_raise(L, ERR_NOMEM, "no memory for the list of files");
 }
 
@@ -91,8 +92,9 @@ static int l_require(lua_State *L)
     if (strcmp(name, "nn.core") == 0)
         return luaL_error(L, "require: nn.core belongs to nn.lua; use require \"nn\"");
     if (!name_ok(name))
-        return luaL_error(L, "require: \"%s\": a module's name has letters, digits, _ - . / and "
-                             "stays within the model's folder",
+        return luaL_error(L,
+                          "require: \"%s\": a module's name has letters, digits, _ - . / and "
+                          "stays within the model's folder",
                           name);
     lua_settop(L, 1);
     lua_rawgetp(L, LUA_REGISTRYINDEX, &loaded_key); /* 2 */
@@ -154,5 +156,6 @@ void script_open_require(lua_State *L)
     ops_open(L);
     ops_shape_open(L);
     mean_open(L);
+    trace_open(L);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &core_key);
 }

@@ -8,9 +8,9 @@
 #include "engine/base/clock.h"
 #include "engine/base/str.h"
 
-#define HOOK_EVERY 1000           /* instructions between two looks at the budgets */
+#define HOOK_EVERY 1000             /* instructions between two looks at the budgets */
 #define BIG_BLOCK ((size_t)1 << 18) /* an allocation that is work enough to look at once */
-#define REFUSED_COST 1000000      /* an emergency collection walks the whole heap */
+#define REFUSED_COST 1000000        /* an emergency collection walks the whole heap */
 
 static char env_key, lib_env_key, shadow_key, raised_key; /* addresses are registry keys */
 
@@ -26,14 +26,14 @@ static int raise_spent(lua_State *L, struct sandbox *sb)
 {
     char where[SANDBOX_WHERE], msg[SANDBOX_WHERE + 100];
 
-    if (!sandbox_where(L, 0, false, where, sizeof where))
-        snprintf(where, sizeof where, "%s", sb->name);
+    if (!sandbox_where(L, 0, true, where, sizeof where) &&
+        !sandbox_where(L, 0, false, where, sizeof where))
+        snprintf(where, sizeof where, "%s", sb->here);
     if (sb->left <= 0)
         snprintf(msg, sizeof msg, "%s: over the budget of %lld instructions (a loop without end?)",
                  where, (long long)sb->max.instructions);
     else
-        snprintf(msg, sizeof msg, "%s: over the time budget of %g seconds", where,
-                 sb->max.seconds);
+        snprintf(msg, sizeof msg, "%s: over the time budget of %g seconds", where, sb->max.seconds);
     return sandbox_raise(L, ERR_SCRIPT, msg);
 }
 
@@ -59,8 +59,9 @@ void sandbox_charge(lua_State *L, int64_t n)
     }
 }
 
-/* Big blocks mean work that no count hook sees (joining strings, collecting after a refusal): make the hook look
- * at the next instruction. lua_sethook may be called at any time (it is made for signal handlers). */
+/* Big blocks mean work that no count hook sees (joining strings, collecting after a refusal): make
+ * the hook look at the next instruction. lua_sethook may be called at any time (it is made for
+ * signal handlers). */
 static void *allocate(void *ud, void *p, size_t old, size_t bytes)
 {
     struct sandbox *sb = ud;
@@ -122,7 +123,8 @@ static bool has_place(const char *s)
     return *colon == ':';
 }
 
-/* The raised text, so that an error that goes through several handlers is explained once and keeps its code. */
+/* The raised text, so that an error that goes through several handlers is explained once and keeps
+ * its code. */
 static void remember(lua_State *L, int idx)
 {
     lua_pushvalue(L, idx);
@@ -154,7 +156,7 @@ int sandbox_explain(lua_State *L)
     if (text && (is_remembered(L, 1) || has_place(lua_tostring(L, 1))))
         return 1;
     if (!sandbox_where(L, 1, true, where, sizeof where))
-        snprintf(where, sizeof where, "%s", sb->name);
+        snprintf(where, sizeof where, "%s", sb->here);
     if (text || lua_type(L, 1) == LUA_TNUMBER)
         lua_pushfstring(L, "%s: %s", where, lua_tostring(L, 1));
     else
@@ -173,7 +175,7 @@ static enum err_code report(struct sandbox *sb, int status, struct err *e)
 
     if (status == LUA_ERRMEM)
         return err_set(e, ERR_SCRIPT, "%s: over the memory budget of %s",
-                       sb->oom_where[0] ? sb->oom_where : sb->name,
+                       sb->oom_where[0] ? sb->oom_where : sb->here,
                        str_bytes(size, sizeof size, (uint64_t)sb->max.bytes));
     if (msg && is_remembered(sb->L, -1))
         code = sb->code;
@@ -201,6 +203,7 @@ enum err_code sandbox_run(struct sandbox *sb, lua_CFunction body, void *arg, str
     sb->deadline = clock_now() + sb->max.seconds;
     sb->printed = 0;
     sb->oom_where[0] = '\0';
+    snprintf(sb->here, sizeof sb->here, "%s", sb->name);
     sb->current = L;
     lua_settop(L, 0);
     lua_sethook(L, on_count, LUA_MASKCOUNT, HOOK_EVERY);

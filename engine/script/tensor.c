@@ -1,7 +1,8 @@
 /* tensor.c - symbolic tensors in Lua: userdata that name a node of one trace, with arithmetic.
  *
- * A field of the batch whose type is open (a target) becomes a node when it is used: class ids for labels, numbers
- * for anything else. A tunable is a tensor that outlives traces: its node is the hyper slot it has. */
+ * A field of the batch whose type is open (a target) becomes a node when it is used: class ids for
+ * labels, numbers for anything else. A tunable is a tensor that outlives traces: its node is the
+ * hyper slot it has. */
 #include "engine/script/priv.h"
 
 #include <math.h>
@@ -127,7 +128,7 @@ int tensor_labels(lua_State *L, int idx)
 /* ---- elementwise ---- */
 
 struct operand {
-    int node;     /* -1: a number or boolean */
+    int node; /* -1: a number or boolean */
     double value;
     enum dtype type; /* of a number: F32 with a fraction, else I32 */
 };
@@ -205,6 +206,14 @@ int tensor_elementwise(lua_State *L, enum op op, int first)
     for (int i = 0; i < n; i++)
         o[i] = operand_at(L, first + i);
     enum dtype type = common_type(op, o, n);
+    if (n == 2 && (o[0].node < 0) != (o[1].node < 0)) {
+        bool first_is_number = o[0].node < 0;
+        int x = as_node(L, o[first_is_number ? 1 : 0], type);
+        return script_node(
+            L,
+            graph_scalar_op(t->graph, op, x, o[first_is_number ? 0 : 1].value, first_is_number, &e),
+            &e);
+    }
     int a = as_node(L, o[0], type);
     id = n == 1 ? graph_unary(t->graph, op, a, &e)
                 : graph_binary(t->graph, op, a, as_node(L, o[1], type), &e);
@@ -217,7 +226,8 @@ static int meta_arithmetic(lua_State *L)
     enum op op = (enum op)lua_tointeger(L, lua_upvalueindex(1));
 
     if (luaL_testudata(L, 1, MEAN_TYPE) || luaL_testudata(L, 2, MEAN_TYPE)) {
-        luaL_getmetafield(L, luaL_testudata(L, 1, MEAN_TYPE) ? 1 : 2, lua_tostring(L, lua_upvalueindex(2)));
+        luaL_getmetafield(L, luaL_testudata(L, 1, MEAN_TYPE) ? 1 : 2,
+                          lua_tostring(L, lua_upvalueindex(2)));
         lua_insert(L, 1);
         lua_settop(L, 3);
         lua_call(L, 2, 1);
@@ -228,13 +238,15 @@ static int meta_arithmetic(lua_State *L)
 
 static int meta_compare(lua_State *L)
 {
-    return script_raise(L, ERR_SCRIPT, "tensors are compared by nn.lt, nn.le, nn.gt, nn.ge, nn.eq "
-                                       "and nn.ne, which give a tensor");
+    return script_raise(L, ERR_SCRIPT,
+                        "tensors are compared by nn.lt, nn.le, nn.gt, nn.ge, nn.eq "
+                        "and nn.ne, which give a tensor");
 }
 
 static int meta_concat(lua_State *L)
 {
-    return script_raise(L, ERR_SCRIPT, "a tensor cannot be joined with ..; nn.concat joins tensors");
+    return script_raise(L, ERR_SCRIPT,
+                        "a tensor cannot be joined with ..; nn.concat joins tensors");
 }
 
 static int meta_len(lua_State *L)
@@ -349,9 +361,9 @@ void tensor_open(lua_State *L)
     } arithmetic[] = {{"__add", EW_ADD}, {"__sub", EW_SUB}, {"__mul", EW_MUL}, {"__div", EW_DIV},
                       {"__pow", EW_POW}, {"__mod", EW_MOD}, {"__unm", EW_NEG}};
     static const luaL_Reg meta[] = {
-        {"__index", meta_index},       {"__newindex", meta_newindex}, {"__eq", meta_compare},
-        {"__lt", meta_compare},        {"__le", meta_compare},        {"__concat", meta_concat},
-        {"__len", meta_len},           {"__tostring", meta_tostring}, {NULL, NULL}};
+        {"__index", meta_index}, {"__newindex", meta_newindex}, {"__eq", meta_compare},
+        {"__lt", meta_compare},  {"__le", meta_compare},        {"__concat", meta_concat},
+        {"__len", meta_len},     {"__tostring", meta_tostring}, {NULL, NULL}};
     static const luaL_Reg core[] = {{"methods", l_methods},
                                     {"is_tensor", l_is_tensor},
                                     {"is_tunable", l_is_tunable},

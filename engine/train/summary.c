@@ -124,6 +124,14 @@ void trainer_print_plan(const struct trainer *t, struct str *out)
     lowered_print(t->program[0]->low, out);
 }
 
+void trainer_print_graph(const struct trainer *t, bool dot, struct str *out)
+{
+    if (dot)
+        graph_print_dot(t->trace.graph, out);
+    else
+        graph_print(t->trace.graph, out);
+}
+
 enum err_code trainer_trial(struct trainer *t, double *step_seconds, struct err *e)
 {
     double begin = 0, now = 0;

@@ -57,6 +57,8 @@ void trainer_summary(const struct trainer *t, struct trainer_summary *out);
 void trainer_groups(const struct trainer *t, struct str *out);
 /* The training program as text, one line an op (`check --plan`). */
 void trainer_print_plan(const struct trainer *t, struct str *out);
+/* The traced graph of the model, before autodiff: text, or Graphviz DOT. */
+void trainer_print_graph(const struct trainer *t, bool dot, struct str *out);
 /* Times a step: two to warm up, then at least 5 and 0.2 s. The weights are not those to train from
  * afterwards. */
 enum err_code trainer_trial(struct trainer *t, double *step_seconds, struct err *e);
@@ -92,7 +94,5 @@ struct train_end {
  * state.json. */
 enum err_code trainer_run(struct trainer *t, struct rundir *r, const struct train_observer *o,
                           const atomic_int *stop, struct train_end *end, struct err *e);
-
-/* Files of the run that do not change: config.yaml, data.json, model/. Called by trainer_run. */
 
 #endif

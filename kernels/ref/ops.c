@@ -204,7 +204,7 @@ static void cell_copy(const struct ref_run *r, const struct kern_op *op, int64_t
     if (from < 0)
         memset(dst, 0, size);
     else
-        memcpy(dst, r->cells[op->in[0]] + size * (size_t)from, size);
+        memmove(dst, r->cells[op->in[0]] + size * (size_t)from, size);
 }
 
 /* TAKE and TAKE_ALONG differ in where the index of an output element is. */

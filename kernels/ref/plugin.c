@@ -342,16 +342,13 @@ static enum kern_status ref_fill_zero(struct kern_mem *dst, int64_t offset, int6
 
 /* ---- plans ---- */
 
-/* Slots that the caller does not use are filled with NaN: a program that reads one shows it. */
+/* Only the slots in use: a run that would read another is refused (plan.c). */
 static struct kern_hyper *hyper_copy(const struct kern_hyper *h)
 {
     struct kern_hyper *c = malloc(sizeof *c);
 
-    if (!c)
-        return NULL;
-    memcpy(c, h, offsetof(struct kern_hyper, value) + (size_t)h->n * sizeof h->value[0]);
-    for (int i = h->n; i < KERN_HYPER_MAX; i++)
-        c->value[i] = NAN;
+    if (c)
+        memcpy(c, h, offsetof(struct kern_hyper, value) + (size_t)h->n * sizeof h->value[0]);
     return c;
 }
 

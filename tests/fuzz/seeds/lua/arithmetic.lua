@@ -1,0 +1,1 @@
+local nn = require 'nn' return function(a) return {forward = function(x, b) return nn.where(x:gt(0), x % 0.5, -x ^ 2 / 3) + nn.randn(x.shape) + nn.rand{4, 1} + nn.topk(x, 2):sum(-1, true) end, loss = function(o, y, b) return nn.huber(o:mean(-1), y, {delta = 2}) end, metrics = {m = nn.mae}, predict = function(o) return o:argmax() end} end

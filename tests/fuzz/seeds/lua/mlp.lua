@@ -1,0 +1,17 @@
+--- A multi-layer perceptron for classes.
+-- args: classes; hidden (list of widths, default {128}); dropout (default 0)
+local nn = require "nn"
+
+return function(args)
+  local net = nn.sequential {nn.flatten()}
+  for _, width in ipairs(args.hidden or {128}) do
+    net:add(nn.linear(width), nn.relu(), nn.dropout(args.dropout or 0))
+  end
+  net:add(nn.linear(args.classes or 3))
+
+  return {
+    forward = function(x) return net(x) end,
+    loss = function(logits, y) return nn.cross_entropy(logits, y) end,
+    metrics = {accuracy = nn.accuracy},
+  }
+end
