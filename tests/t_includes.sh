@@ -24,7 +24,7 @@ only() { # regex of what is included, regex of the files that may, why
 # A folder of engine/ may include itself, base, what is named, and the shared headers of kernels/.
 may() { # folder, regex of the other engine folders
     report "engine/$1 includes only itself, base, ($2)" \
-        "$(includes "engine/$1" | grep -E 'include *"' | grep -vE "include *\"(engine/($1|base${2:+|$2})/|kernels/(dtype|philox|ew)\.h)")" "arrows never turn back"
+        "$(includes "engine/$1" | grep -E 'include *"' | grep -vE "include *\"(engine/($1|base${2:+|$2})/|kernels/(dtype|philox|ew|kernels)\.h)")" "arrows never turn back"
 }
 never kernels 'engine/|tui/' 'numbers only'
 never engine 'tui/|n?curses' 'a run needs no screen'

@@ -15,7 +15,8 @@ static enum err_code fail(struct lowered *l, enum err_code rc)
 
 static enum err_code no_memory(struct lowered *l)
 {
-    return fail(l, err_set(l->e, ERR_NOMEM, "plan: out of memory"));
+    /* what failed before has said why */
+    return l->rc != ERR_OK ? l->rc : fail(l, err_set(l->e, ERR_NOMEM, "plan: out of memory"));
 }
 
 int buf_new(struct lowered *l, enum kern_space space, enum dtype t, int64_t offset, int64_t count,
@@ -261,13 +262,9 @@ static void emit_pad(struct lowered *l, int id)
     const struct shape *in = &lower_node(l, n->in[0])->shape;
     struct view from = view_of(l, n->in[0]), to = {0};
     int in_buf = emit_buf(l, from.base), out = own_buf(l, id);
-    int64_t step = 1;
-
-    for (int d = in->rank - 1; d >= 0; d--) {
-        to.stride[d] = step;
-        to.offset += n->attr.start[d] * step;
-        step *= n->shape.dim[d];
-    }
+    view_dense(&n->shape, to.stride);
+    for (int d = 0; d < in->rank; d++)
+        to.offset += n->attr.start[d] * to.stride[d];
     if (l->rc == ERR_OK)
         fail(l, fuse_fill(l, &n->shape, out, n->attr.value, node_label(l, id), l->e));
     if (l->rc == ERR_OK)
@@ -285,12 +282,8 @@ static void emit_concat(struct lowered *l, int id)
         const struct shape *in = &lower_node(l, n->in[i])->shape;
         struct view from = view_of(l, n->in[i]), to = {0};
         int in_buf = emit_buf(l, from.base), out = own_buf(l, id);
-        int64_t step = 1;
 
-        for (int d = in->rank - 1; d >= 0; d--) {
-            to.stride[d] = step;
-            step *= n->shape.dim[d];
-        }
+        view_dense(&n->shape, to.stride);
         to.offset = at * to.stride[n->attr.axis];
         at += in->dim[n->attr.axis];
         if (l->rc == ERR_OK)
@@ -441,7 +434,6 @@ static void emit_root(struct lowered *l, int r)
     int owner = view_owner(l, root->node), from, to;
     const struct node *n = lower_node(l, root->node);
     struct view in = view_of(l, root->node), out = {0};
-    int64_t step = 1;
 
     if (l->info[owner].root == r ||
         (root->accumulate && accumulating_root(l, owner) == r && l->info[owner].epilogue >= 0))
@@ -451,10 +443,7 @@ static void emit_root(struct lowered *l, int r)
                  node_label(l, root->node));
     if (to < 0)
         no_memory(l);
-    for (int d = n->shape.rank - 1; d >= 0; d--) {
-        out.stride[d] = step;
-        step *= n->shape.dim[d];
-    }
+    view_dense(&n->shape, out.stride);
     if (l->rc == ERR_OK)
         fail(l, fuse_copy(l, &n->shape, from, &in, to, &out, root->accumulate,
                           node_label(l, root->node), l->e));

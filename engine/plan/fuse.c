@@ -237,12 +237,8 @@ static void store(struct fuse *f, int reg, int buf, const struct view *v, enum d
 static struct view dense_view(const struct shape *s)
 {
     struct view v = {.base = -1};
-    int64_t step = 1;
 
-    for (int d = s->rank - 1; d >= 0; d--) {
-        v.stride[d] = step;
-        step *= s->dim[d];
-    }
+    view_dense(s, v.stride);
     return v;
 }
 

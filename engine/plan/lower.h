@@ -109,6 +109,7 @@ bool node_is_view(
     enum op op); /* those that map an index: permute, broadcast, slice, flip, reshape */
 int view_owner(const struct lowered *l,
                int id); /* the node whose bytes those of id are: down through reshapes */
+void view_dense(const struct shape *s, int64_t *stride); /* row-major strides, in elements */
 /* The view of node id over its own shape. base is a node that is no view, or one that must be
  * copied first. */
 struct view view_of(const struct lowered *l, int id);

@@ -18,14 +18,15 @@ int view_owner(const struct lowered *l, int id)
     }
 }
 
-/* Row-major strides of a shape. */
-static void dense_strides(const struct shape *s, int64_t *stride)
+void view_dense(const struct shape *s, int64_t *stride)
 {
     int64_t step = 1;
 
     for (int d = s->rank - 1; d >= 0; d--) {
         stride[d] = step;
-        step *= s->dim[d];
+        step *= s->dim[d] > 0
+                    ? s->dim[d]
+                    : 1; /* an empty tensor's strides mean nothing, but 0 means broadcast */
     }
 }
 
@@ -81,7 +82,7 @@ static void map_flatten(const struct map *m, const struct shape *s, struct view 
 {
     int64_t stride[SHAPE_RANK];
 
-    dense_strides(s, stride);
+    view_dense(s, stride);
     v->offset = 0;
     for (int d = 0; d < SHAPE_RANK; d++)
         v->stride[d] = 0;
@@ -119,7 +120,7 @@ bool view_is_identity(const struct view *v, const struct shape *s)
 
     if (v->offset != 0)
         return false;
-    dense_strides(s, stride);
+    view_dense(s, stride);
     for (int d = 0; d < s->rank; d++)
         if (s->dim[d] > 1 && v->stride[d] != stride[d])
             return false;
