@@ -23,6 +23,9 @@ bool lower_is_inline(const struct lowered *l, int id)
 
 bool lower_is_insn(const struct lowered *l, int id)
 {
+    /* what a matrix product's kernel does is no instruction of a group */
+    if (l->info[id].folded_into >= 0 || l->info[id].epilogue >= 0)
+        return false;
     return op_table[lower_node(l, id)->op].lower == OP_LOWER_INSN;
 }
 

@@ -416,7 +416,6 @@ static enum err_code open_loaders(struct trainer *t, struct err *e)
         lo.set = t->data.valid;
         lo.shuffle = false;
         lo.drop_last = false;
-        lo.ahead = 2;
         rc = loader_new(&lo, &t->valid_loader, e);
     }
     return rc;

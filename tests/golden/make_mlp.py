@@ -23,7 +23,6 @@ CASES = {
     "adamw": dict(opt=lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)),
     "clip": dict(opt=lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), clip=0.5),
     "accumulate": dict(opt=lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1), micro=16),
-    "smoothing": dict(opt=lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.0), smoothing=0.1),
 }
 
 
@@ -41,7 +40,7 @@ def tensors(net):
     return {NAMES[k]: v.detach().clone() for k, v in net.state_dict().items()}
 
 
-def run(name, x, y, start, opt, clip=0.0, micro=BATCH, smoothing=0.0):
+def run(name, x, y, start, opt, clip=0.0, micro=BATCH):
     net = model()
     net.load_state_dict(start)
     # weight decay is decoupled and not on biases, as the default groups are
@@ -49,7 +48,7 @@ def run(name, x, y, start, opt, clip=0.0, micro=BATCH, smoothing=0.0):
     biases = [p for n, p in net.named_parameters() if n.endswith("bias")]
     groups = [{"params": weights}, {"params": biases, "weight_decay": 0.0}]
     o = opt(groups)
-    loss_fn = torch.nn.CrossEntropyLoss(label_smoothing=smoothing, reduction="sum")
+    loss_fn = torch.nn.CrossEntropyLoss(reduction="sum")
     losses, at = [], 0
     for _ in range(STEPS):
         xb, yb = x[at : at + BATCH], y[at : at + BATCH]
