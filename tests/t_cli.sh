@@ -50,14 +50,14 @@ run train configs/digits.yaml data.train="$tmp/no.csv"; code_is 3 "data that are
 cat >"$tmp/bad.lua" <<'L'
 local nn = require "nn"
 return function(args)
-  local a = nn.param("a", {7, 3})
+  local first = nn.linear(5)
   return {
-    forward = function(x) return nn.name("first", nn.linear(5))(x):matmul(a) end,
+    forward = function(x) return first(x):matmul(nn.param("a", {7, 3})) end,
     loss = function(out, y) return nn.cross_entropy(out, y) end,
   }
 end
 L
-run train configs/digits.yaml model.script="$tmp/bad.lua" 'model.args={}'; code_is 2 "shapes that do not fit"
+run train configs/digits.yaml model.script="$tmp/bad.lua" model.args=null; code_is 2 "shapes that do not fit"
 err_has 'bad.lua:5'; err_has '\[64, 5\]'; err_has '\[7, 3\]'
 run train configs/digits.yaml model.args.hiden=3; code_is 2 "an argument the model never reads"; err_has 'hiden'
 run train configs/digits.yaml 'model.args.classes=9' --runs "$tmp/runs"; code_is 3 "a label out of range"; err_has 'label'
@@ -87,20 +87,20 @@ tr -d '\r\033' <"$tmp/err" | cmp -s - "$tmp/err"; ok $? "plain lines: no control
 err_has 'step 23/23.*train.loss'
 
 # ---- signals and failures ----
-"$CUPOLA" train configs/digits.yaml epochs=100000 --json --runs "$tmp/stop" >"$tmp/out" 2>"$tmp/err" &
-pid=$!
-i=0
-while [ ! -s "$tmp/out" ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done
+rm -f "$tmp/bg"
+"$CUPOLA" train configs/digits.yaml epochs=100000 --json --runs "$tmp/stop" >"$tmp/bg" 2>"$tmp/err" &
+pid=$! i=0
+while [ ! -s "$tmp/bg" ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done
 kill -TERM $pid
 wait $pid
 code=$?
 code_is 143 "SIGTERM"
 ls "$tmp"/stop/*/checkpoints/step-*/MANIFEST.json >/dev/null 2>&1; ok $? "after saving a checkpoint"
 run ls --runs "$tmp/stop"; out_has '^stopped'
-"$CUPOLA" train configs/digits.yaml epochs=100000 --json --runs "$tmp/kill" >"$tmp/out" 2>"$tmp/err" &
-pid=$!
-i=0
-while [ ! -s "$tmp/out" ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done
+rm -f "$tmp/bg"
+"$CUPOLA" train configs/digits.yaml epochs=100000 --json --runs "$tmp/kill" >"$tmp/bg" 2>"$tmp/err" &
+pid=$! i=0
+while [ ! -s "$tmp/bg" ] && [ $i -lt 200 ]; do sleep 0.05; i=$((i + 1)); done
 kill -KILL $pid
 wait $pid 2>/dev/null
 run ls --runs "$tmp/kill"; out_has '^crashed'
@@ -114,7 +114,7 @@ return function(args)
   }
 end
 L
-run train configs/digits.yaml model.script="$tmp/nan.lua" 'model.args={}' --json --runs "$tmp/nan"; code_is 4 "a gradient that is not finite"; err_has 'not finite at step 1'
+run train configs/digits.yaml model.script="$tmp/nan.lua" model.args=null --json --runs "$tmp/nan"; code_is 4 "a gradient that is not finite"; err_has 'not finite at step 1'
 
 # ---- check ----
 run check configs/digits.yaml; code_is 0 "check"
