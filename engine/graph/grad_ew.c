@@ -71,17 +71,17 @@ static int winner(struct graph *g, int less, int a, int b, struct err *e)
     return ADD(wins, SCALE(tie, 0.5));
 }
 
-/* d a^b: b * a^(b-1), 0 where b = 0; a^b * log a where a > 0, else 0 - the logarithm of a number
- * that is not used is taken of 1, so that no NaN enters. */
+/* d a^b: b * a^(b-1), 0 where b = 0; a^b * log a where a > 0, else 0. The power and the logarithm
+ * of what is not used are taken of 1, so that no NaN enters, in the gradient's gradient neither. */
 static void power(struct graph *g, int a, int b, int y, int dy, int *da, int *db, struct err *e)
 {
-    int slope = MUL(b, g_bin(g, (enum op)EW_POW, a, PLUS(b, -1), e));
-    int flat = g_bin(g, (enum op)EW_EQ, b, zero(g, e), e),
-        positive = g_bin(g, (enum op)EW_LT, zero(g, e), a, e);
     struct shape s = {0};
-    int safe = SELECT(positive, a, graph_const(g, 1, &s, DT_F32, e));
+    int one = graph_const(g, 1, &s, DT_F32, e),
+        positive = g_bin(g, (enum op)EW_LT, zero(g, e), a, e);
+    int exponent = PLUS(SELECT(g_bin(g, (enum op)EW_EQ, b, zero(g, e), e), one, b), -1);
+    int safe = SELECT(positive, a, one);
 
-    *da = MUL(dy, SELECT(flat, zero(g, e), slope));
+    *da = MUL(dy, MUL(b, g_bin(g, (enum op)EW_POW, a, exponent, e)));
     *db = MUL(dy, SELECT(positive, MUL(y, UN(LOG, safe)), zero(g, e)));
 }
 
@@ -119,9 +119,10 @@ enum err_code grad_ew(struct graph *g, int node, const int *d_out, int *d_in, st
         d_in[0] = MUL(dy, w);
         d_in[1] = MUL(dy, graph_scalar_op(g, (enum op)EW_SUB, w, 1, true, e));
         break;
-    case EW_MOD:
+    case EW_MOD: /* a - b * floor(a / b) */
         d_in[0] = dy;
-        return ERR_OK;
+        d_in[1] = UN(NEG, MUL(dy, UN(FLOOR, DIV(a, b))));
+        break;
     case EW_SELECT:
         d_in[1] = SELECT(a, dy, zero(g, e));
         d_in[2] = SELECT(a, zero(g, e), dy);

@@ -98,7 +98,8 @@ RULE(slice)
     int id = d_out[0];
 
     for (int d = 0; d < x.rank && id >= 0; d++)
-        if (n.attr.step[d] > 1 && n.shape.dim[d] > 0) {
+        /* a lone element has no gap behind it, however large the step */
+        if (n.attr.step[d] > 1 && n.shape.dim[d] > 1) {
             id = dilate(g, id, d, n.attr.step[d], e);
             dilated = true;
         }
@@ -191,15 +192,41 @@ RULE(extreme)
     return done(d_in[0] = MUL(hit, stretch(g, share, &x, n.attr.axes, e)));
 }
 
-/* The product of all the others, formed as it is, so that zeros are no trouble: O(n^2) for n
- * reduced elements. */
+/* x moved by `by` places along axis 1 (towards the end if by > 0), ones where nothing comes from.
+ */
+static int shifted(struct graph *g, int x, int64_t by, struct err *e)
+{
+    const struct shape s = x < 0 ? (struct shape){0} : graph_node(g, x)->shape;
+    struct op_attr cut = {0}, pad = {.value = 1};
+
+    for (int d = 0; d < s.rank; d++) {
+        cut.stop[d] = s.dim[d];
+        cut.step[d] = 1;
+    }
+    if (by > 0)
+        cut.stop[1] -= pad.start[1] = by;
+    else
+        cut.start[1] = pad.stop[1] = -by;
+    return one(g, OP_PAD, one(g, OP_SLICE, x, &cut, e), &pad, e);
+}
+
+/* Products of all elements before each along axis 1 (after each, if sign < 0): doubling strides. */
+static int before(struct graph *g, int x, int64_t n, int sign, struct err *e)
+{
+    int p = shifted(g, x, sign, e);
+
+    for (int64_t k = 1; k < n - 1; k *= 2)
+        p = MUL(p, shifted(g, p, sign * k, e));
+    return p;
+}
+
+/* The product of all the others, formed of those before and those after, so that zeros are no
+ * trouble. */
 RULE(prod)
 {
     NODE(n, x);
-    struct shape three = {.rank = 3, .dim = {1, 1, 1}}, four = {.rank = 4}, row = {.rank = 4};
-    struct op_attr iota = {0}, iota2, reduce = {.axes = 1u << 2};
-    struct shape scalar = {0};
-    int v, same, others;
+    struct shape three = {.rank = 3, .dim = {1, 1, 1}};
+    int v, others, all = stretch(g, d_out[0], &x, n.attr.axes, e);
 
     for (int d = 0, part = 0; d < x.rank; d++) {
         if (n.attr.axes >> d & 1)
@@ -208,22 +235,11 @@ RULE(prod)
             part = 2;
         three.dim[part] *= x.dim[d];
     }
-    four.dim[0] = row.dim[0] = three.dim[0];
-    four.dim[1] = four.dim[2] = row.dim[2] = three.dim[1];
-    row.dim[1] = 1;
-    four.dim[3] = row.dim[3] = three.dim[2];
-    iota.shape = (struct shape){.rank = 2, .dim = {three.dim[1], three.dim[1]}};
-    iota.dtype = DT_I32;
-    iota2 = iota;
-    iota2.axis = 1;
-    same = g_bin(g, (enum op)EW_EQ, graph_add(g, OP_IOTA, NULL, 0, &iota, e),
-                 graph_add(g, OP_IOTA, NULL, 0, &iota2, e), e);
-    same = graph_reshape(g, same,
-                         &(struct shape){.rank = 4, .dim = {1, three.dim[1], three.dim[1], 1}}, e);
-    v = graph_broadcast(g, graph_reshape(g, n.in[0], &row, e), &four, e);
-    v = graph_select(g, same, const_of(g, 1, &scalar, e), v, e);
-    others = graph_reshape(g, one(g, OP_PROD, v, &reduce, e), &x, e);
-    return done(d_in[0] = MUL(others, stretch(g, d_out[0], &x, n.attr.axes, e)));
+    if (three.dim[1] <= 1)
+        return done(d_in[0] = graph_reshape(g, all, &x, e));
+    v = graph_reshape(g, n.in[0], &three, e);
+    others = MUL(before(g, v, three.dim[1], 1, e), before(g, v, three.dim[1], -1, e));
+    return done(d_in[0] = MUL(graph_reshape(g, others, &x, e), all));
 }
 
 RULE(cumsum)
@@ -258,7 +274,7 @@ RULE(matmul)
 
     da = ta ? graph_matmul(g, b, dy, tb, true, e) : graph_matmul(g, dy, b, false, !tb, e);
     /* one weight for many rows: a single tall product sums over the leading dimensions by itself */
-    if (sb.rank == 2 && sa.rank > 2 && !ta && shape_count(&n.shape) > 0) {
+    if (sb.rank == 2 && sa.rank > 2 && !ta && shape_count(&n.shape) > 0 && shape_count(&sa) > 0) {
         a = tall(g, a, e);
         dy = tall(g, dy, e);
     }

@@ -38,7 +38,35 @@ static enum err_code reach(struct walk *w, int id, int k, int grad, struct err *
     if (grad < 0)
         return ERR_OK;
     *at = *at < 0 ? grad : graph_binary(w->g, (enum op)EW_ADD, *at, grad, e);
-    return *at < 0 ? ERR_SHAPE : ERR_OK;
+    return *at < 0 ? e->code : ERR_OK;
+}
+
+/* A rule that has no answer for an input that is wanted is an error: no answer is not zero. */
+static enum err_code hand_on(struct walk *w, const struct node *n, const int *d_in, struct err *e)
+{
+    enum err_code rc = ERR_OK;
+
+    for (int i = 0; i < n->n_in && rc == ERR_OK; i++) {
+        if (!w->leads[n->in[i]] || !dtype_is_float(graph_node(w->g, n->in[i])->dtype))
+            continue;
+        if (d_in[i] < 0)
+            return err_set(e, ERR_SHAPE,
+                           "%s%s%s%s%s has no gradient by its input %d, and a parameter lies "
+                           "behind it",
+                           n->where, *n->where ? ": " : "", n->path, *n->path ? ": " : "",
+                           op_name(n->op), i + 1);
+        rc = reach(w, n->in[i], 0, d_in[i], e);
+    }
+    return rc;
+}
+
+/* Is anything wanted behind the node? */
+static bool leads_on(const struct walk *w, const struct node *n)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (w->leads[n->in[i]])
+            return true;
+    return false;
 }
 
 static enum err_code visit(struct walk *w, int id, struct err *e)
@@ -50,7 +78,7 @@ static enum err_code visit(struct walk *w, int id, struct err *e)
 
     if (n.op == OP_OUT)
         return reach(w, n.in[0], (int)n.attr.k, w->d[id][0], e);
-    if (def->grad_kind == OP_GRAD_LEAF || def->grad_kind == OP_GRAD_ZERO)
+    if (!passes(&n) || !leads_on(w, &n))
         return ERR_OK;
     if (def->grad_kind == OP_GRAD_REFUSED)
         return err_set(e, ERR_SHAPE, "%s%s%s%s%s has no gradient, and a parameter lies behind it",
@@ -59,16 +87,10 @@ static enum err_code visit(struct walk *w, int id, struct err *e)
         d_in[i] = -1;
     graph_at(w->g, n.path, n.where);
     rc = def->grad(w->g, id, w->d[id], d_in, e);
-    if (rc != ERR_OK) {
-        if (e)
-            err_prefix(e, "%s%s%s: gradient", n.where, *n.where ? ": " : "",
-                       *n.path ? n.path : def->name);
-        return rc;
-    }
-    for (int i = 0; i < n.n_in && rc == ERR_OK; i++)
-        if (w->leads[n.in[i]])
-            rc = reach(w, n.in[i], 0, d_in[i], e);
-    return rc;
+    if (rc != ERR_OK) /* the code is that of what failed inside, which may be memory */
+        return err_prefix(e, "%s%s%s: gradient", n.where, *n.where ? ": " : "",
+                          *n.path ? n.path : def->name);
+    return hand_on(w, &n, d_in, e);
 }
 
 enum err_code graph_gradient(struct graph *g, const int *nodes, const int *seeds, int n,
@@ -77,7 +99,9 @@ enum err_code graph_gradient(struct graph *g, const int *nodes, const int *seeds
     struct walk w = {.g = g, .n = graph_count(g)};
     const char *path = g->path, *where = g->where;
     enum err_code rc = ERR_OK;
+    struct err unseen;
 
+    e = e ? e : &unseen;
     w.leads = mem_array((size_t)w.n + 1, sizeof *w.leads);
     w.d = mem_array((size_t)w.n + 1, sizeof *w.d);
     if (!w.leads || !w.d)

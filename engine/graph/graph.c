@@ -23,6 +23,7 @@ void graph_free(struct graph *g)
     if (!g)
         return;
     mem_free(g->node);
+    mem_free(g->leaf);
     mem_free(g->text);
     arena_release(&g->mem);
     mem_free(g);
@@ -96,11 +97,14 @@ static int append(struct graph *g, const struct node *n, struct err *e)
         err_set(e, ERR_SHAPE, "the graph has more than %d operations", GRAPH_MAX_NODES);
         return -1;
     }
-    if (mem_grow((void **)&g->node, &g->cap, (size_t)g->n, sizeof *g->node) < 0) {
+    if (mem_grow((void **)&g->node, &g->cap, (size_t)g->n, sizeof *g->node) < 0 ||
+        mem_grow((void **)&g->leaf, &g->leaf_cap, (size_t)g->n_leaves, sizeof *g->leaf) < 0) {
         err_set(e, ERR_NOMEM, "graph: out of memory");
         return -1;
     }
     g->node[g->n] = *n;
+    if (*n->name)
+        g->leaf[g->n_leaves++] = g->n;
     return g->n++;
 }
 
@@ -137,6 +141,14 @@ static int add_named(struct graph *g, enum op op, const char *name, const int *i
         err_set(e, ERR_NOMEM, "graph: out of memory");
         return -1;
     }
+    if (n.attr.shape.rank < 0 || n.attr.shape.rank > SHAPE_RANK) {
+        err_set(e, ERR_SHAPE, "%s: %d dimensions, at most %d", op_name(op), n.attr.shape.rank,
+                SHAPE_RANK);
+        return -1;
+    }
+    /* unused sizes are compared and hashed: what the caller left there must not count */
+    for (int d = n.attr.shape.rank; d < SHAPE_RANK; d++)
+        n.attr.shape.dim[d] = 0;
     if (op_table[op].infer(g, op, in, n_in, &n.attr, &n.shape, &n.dtype, e) != ERR_OK)
         return -1;
     if (shape_count(&n.shape) < 0) {
@@ -160,14 +172,14 @@ static int named_leaf(struct graph *g, enum op op, const char *name, const struc
 {
     struct op_attr attr;
 
-    for (int i = 0; i < g->n; i++) {
-        const struct node *n = &g->node[i];
+    for (int i = 0; i < g->n_leaves; i++) {
+        const struct node *n = &g->node[g->leaf[i]];
         char a[128], b[128];
 
         if (n->op != op || strcmp(n->name, name) != 0)
             continue;
         if (shape_equal(&n->shape, s) && n->dtype == t)
-            return i;
+            return g->leaf[i];
         err_set(e, ERR_SHAPE, "%s %s: is %s %s already, not %s %s", op_name(op), name,
                 dtype_name(n->dtype), shape_text(a, sizeof a, &n->shape), dtype_name(t),
                 shape_text(b, sizeof b, s));

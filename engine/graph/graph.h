@@ -81,7 +81,8 @@ enum err_code graph_gradient(struct graph *g, const int *nodes, const int *seeds
 /* Rewrites the graph: drops what no root needs, joins equal nodes (rng and dropout with one stream
  * are equal), folds constants and identities (x*1, x+0, x/1, x^1, x^2 -> x*x, --x, reshape of
  * reshape, permute of permute, cast to own type, broadcast to own shape, sum over nothing). Bits do
- * not change but where a rule says so in its comment. roots are remapped in place (-1 stays). */
+ * not change but where a rule says so in its comment. stop_gradient goes: gradients are taken
+ * before. roots are remapped in place (-1 stays). */
 enum err_code graph_optimize(struct graph *g, int *roots, int n_roots, struct err *e);
 
 double graph_flops(const struct graph *g, int id); /* of one node, multiply-adds count 2 */

@@ -46,6 +46,15 @@ static bool axis_is_good(int axis, const struct shape *s)
 #define UNUSED                                                                                     \
     (void)g, (void)op, (void)in, (void)n_in, (void)attr, (void)shape, (void)dtype, (void)e
 
+static bool const_fits(double v, enum dtype t)
+{
+    if (t == DT_BOOL)
+        return v == 0 || v == 1;
+    if (t == DT_I32)
+        return v >= INT32_MIN && v <= INT32_MAX && v == (double)(int32_t)v;
+    return true;
+}
+
 INFER(leaf)
 {
     UNUSED;
@@ -56,6 +65,10 @@ INFER(leaf)
     for (int d = 0; d < shape->rank; d++)
         if (shape->dim[d] < 0)
             return err_set(e, ERR_SHAPE, "%s: a dimension of %" PRId64, op_name(op), shape->dim[d]);
+    if (attr->per_sample && shape->rank < 1)
+        return err_set(e, ERR_SHAPE, "%s: [] has no dimension of samples", op_name(op));
+    if (op == OP_CONST && !const_fits(attr->value, attr->dtype))
+        return err_set(e, ERR_SHAPE, "const: %g is no %s", attr->value, dtype_name(attr->dtype));
     if (op == OP_IOTA && !axis_is_good(attr->axis, shape))
         return err_set(e, ERR_SHAPE, "iota: axis %d of rank %d", attr->axis + 1, shape->rank);
     return ERR_OK;
@@ -90,8 +103,9 @@ INFER(ew)
         rc = rc == ERR_OK ? want_type(g, op, in, 0, DT_BOOL, e) : rc;
         break;
     case EW_RULE_SAME:
-        if (t == DT_BOOL)
-            rc = err_set(e, ERR_SHAPE, "%s: of bool values; cast them first", op_name(op));
+        if (t != DT_F32 && t != DT_I32)
+            rc = err_set(e, ERR_SHAPE, "%s: of %s values; cast them first", op_name(op),
+                         dtype_name(t));
         break;
     default:
         if (op == (enum op)EW_ISFINITE)
@@ -124,6 +138,8 @@ INFER(dropout)
         rc = want_type(g, op, in, 1, DT_F32, e);
     if (rc == ERR_OK && shape_count(SHAPE(1)) != 1)
         return refuse(g, op, in, n_in, "the rate must be one number", e);
+    if (rc == ERR_OK && attr->per_sample && shape->rank < 1)
+        return refuse(g, op, in, n_in, "there is no dimension of samples", e);
     return rc;
 }
 
@@ -373,6 +389,8 @@ INFER(take_grad)
     enum err_code rc = want_type(g, op, in, 1, DT_I32, e);
 
     UNUSED;
+    if (rc == ERR_OK)
+        rc = want_type(g, op, in, 0, DT_F32, e);
     if (rc == ERR_OK && !axis_is_good(attr->axis, r))
         rc = refuse(g, op, in, n_in, "no such axis", e);
     for (int d = 0; rc == ERR_OK && d < r->rank; d++)
@@ -486,6 +504,8 @@ INFER(layer_norm_grad)
     UNUSED;
     *shape = *SHAPE(1);
     *dtype = DT_F32;
+    if (!shape_equal(SHAPE(0), SHAPE(1)))
+        return refuse(g, op, in, 2, "shapes differ", e);
     return norm(g, op, in, n_in, 1, (int[]){3, 4, -1}, (int[]){2, -1}, attr, e);
 }
 
@@ -502,6 +522,8 @@ INFER(rms_norm_grad)
     UNUSED;
     *shape = *SHAPE(1);
     *dtype = DT_F32;
+    if (!shape_equal(SHAPE(0), SHAPE(1)))
+        return refuse(g, op, in, 2, "shapes differ", e);
     return norm(g, op, in, n_in, 1, (int[]){3, -1}, (int[]){2, -1}, attr, e);
 }
 
@@ -531,6 +553,8 @@ INFER(xent)
     *dtype = DT_F32;
     if (n_in == 3 && shape_count(SHAPE(2)) != 1)
         return refuse(g, op, in, n_in, "smoothing must be one number", e);
+    if (n_in == 3 && want_type(g, op, in, 2, DT_F32, e) != ERR_OK)
+        return ERR_SHAPE;
     return labels_fit(g, op, in, n_in, e);
 }
 
@@ -542,6 +566,9 @@ INFER(xent_grad)
     for (int i = n_in - 2; i < n_in; i++)
         if (shape_count(SHAPE(i)) != shape_count(SHAPE(1)))
             return refuse(g, op, in, 2, "one number a row is needed", e);
+    for (int i = 2; i < n_in; i++)
+        if (want_type(g, op, in, i, DT_F32, e) != ERR_OK)
+            return ERR_SHAPE;
     return labels_fit(g, op, in, n_in, e);
 }
 

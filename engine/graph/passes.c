@@ -1,7 +1,8 @@
 /* passes.c - dead code, common subexpressions, constants, identities: the graph is built anew, node
  * by node.
  *
- * Bits do not change, but for these: x + 0 and x - 0 keep a negative zero, x^2 becomes x * x (which
+ * Bits do not change, but for these: x + 0, x - 0 and a sum of one element keep a
+ * negative zero, x^2 becomes x * x (which
  * is rounded once, where a backend's pow may be an ulp off). */
 #include <math.h>
 #include <string.h>
@@ -9,6 +10,8 @@
 #include "engine/base/alloc.h"
 #include "engine/base/hash.h"
 #include "engine/graph/priv.h"
+
+enum { MOST_ROUNDS = 16 };
 
 struct pass {
     struct graph *to; /* being built; shares the texts and the arena of the graph it replaces */
@@ -27,6 +30,11 @@ static uint64_t node_hash(const struct node *n)
     h = hash_fnv64(h, &n->attr.value, sizeof n->attr.value);
     h = hash_fnv64(h, &n->attr.stream, sizeof n->attr.stream);
     h = hash_fnv64(h, &n->attr.k, sizeof n->attr.k);
+    h = hash_fnv64(h, &n->attr.axis, sizeof n->attr.axis);
+    h = hash_fnv64(h, &n->attr.axes, sizeof n->attr.axes);
+    h = hash_fnv64(h, n->attr.perm, sizeof n->attr.perm);
+    h = hash_fnv64(h, n->attr.start,
+                   sizeof n->attr.start);           /* slices of one tensor differ in this */
     return hash_fnv64(h, &n->name, sizeof n->name); /* interned: one text, one address */
 }
 
@@ -181,6 +189,7 @@ static bool fold_const(const struct pass *p, const struct node *n, double *v)
     const struct node *a = n->n_in > 0 ? at(p, n->in[0]) : NULL,
                       *b = n->n_in > 1 ? at(p, n->in[1]) : NULL;
     int64_t count;
+    double x;
 
     if (!a)
         return false;
@@ -202,17 +211,16 @@ static bool fold_const(const struct pass *p, const struct node *n, double *v)
         *v = a->attr.value;
         return true;
     case OP_CAST:
-        if (n->dtype == DT_BOOL)
-            *v = a->attr.value != 0;
-        else if (n->dtype == DT_I32 && !(fabs(a->attr.value) < 2147483648.0))
+        x = a->dtype == DT_F32 ? (double)(float)a->attr.value : a->attr.value;
+        if (n->dtype == DT_I32 && !(fabs(x) < 2147483648.0))
             return false;
-        else
-            *v = n->dtype == DT_I32 ? trunc(a->attr.value) : (double)(float)a->attr.value;
+        *v = n->dtype == DT_BOOL ? x != 0 : n->dtype == DT_I32 ? trunc(x) : (double)(float)x;
         return true;
     case OP_SUM: /* of whole numbers below 2^24 the sum is exact in any order */
         count = shape_count(&a->shape);
         *v = a->attr.value *
-             (double)(shape_count(&n->shape) > 0 ? count / shape_count(&n->shape) : 0);
+                 (double)(shape_count(&n->shape) > 0 ? count / shape_count(&n->shape) : 0) +
+             0.0; /* a sum of -0 is 0 */
         return a->attr.value == floor(a->attr.value) && fabs(*v) < 16777216.0;
     default:
         if (n->op >= (enum op)EW_COUNT || a->dtype != DT_F32)
@@ -331,7 +339,9 @@ static void mark(const struct graph *g, const int *roots, int n_roots, bool *liv
             live[g->node[id].in[k]] = true;
 }
 
-static enum err_code rebuild(struct graph *g, int *roots, int n_roots, struct err *e)
+/* *changed: some node was rewritten, joined or folded, so that others may be dead or foldable now.
+ */
+static enum err_code rebuild(struct graph *g, int *roots, int n_roots, bool *changed, struct err *e)
 {
     struct graph made = *g;
     struct pass p = {.to = &made, .cap = 64};
@@ -349,16 +359,21 @@ static enum err_code rebuild(struct graph *g, int *roots, int n_roots, struct er
         rc = err_set(e, ERR_NOMEM, "graph: out of memory");
     else
         mark(g, roots, n_roots, live);
+    *changed = false;
     for (int id = 0; rc == ERR_OK && id < g->n; id++) {
-        struct node n = g->node[id];
+        struct node n = g->node[id], was;
+        int fresh = made.n;
 
         if (!live[id])
             continue;
         for (int k = 0; k < n.n_in; k++)
             n.in[k] = map[n.in[k]];
+        was = n;
         map[id] = simplify(&p, &n, e);
         if (map[id] < 0)
             rc = ERR_NOMEM;
+        else
+            *changed = *changed || map[id] != fresh || !node_equal(&made.node[fresh], &was);
     }
     if (rc == ERR_OK) {
         for (int i = 0; i < n_roots; i++)
@@ -367,6 +382,11 @@ static enum err_code rebuild(struct graph *g, int *roots, int n_roots, struct er
         g->node = made.node;
         g->cap = made.cap;
         g->n = made.n;
+        /* those that are left: fewer than there were, so there is room */
+        g->n_leaves = 0;
+        for (int id = 0; id < g->n; id++)
+            if (*g->node[id].name)
+                g->leaf[g->n_leaves++] = id;
     } else {
         mem_free(made.node);
     }
@@ -378,13 +398,11 @@ static enum err_code rebuild(struct graph *g, int *roots, int n_roots, struct er
 
 enum err_code graph_optimize(struct graph *g, int *roots, int n_roots, struct err *e)
 {
-    int before;
-    enum err_code rc;
+    enum err_code rc = ERR_OK;
+    bool changed = true;
 
     /* what one round makes dead or equal the next one removes; it settles in two or three */
-    do {
-        before = g->n;
-        rc = rebuild(g, roots, n_roots, e);
-    } while (rc == ERR_OK && g->n < before);
+    for (int round = 0; round < MOST_ROUNDS && changed && rc == ERR_OK; round++)
+        rc = rebuild(g, roots, n_roots, &changed, e);
     return rc;
 }

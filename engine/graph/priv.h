@@ -9,6 +9,9 @@ struct graph {
     struct node *node;
     size_t cap;
     int n;
+    int *leaf; /* ids of the named nodes */
+    size_t leaf_cap;
+    int n_leaves;
     const char **text; /* interned strings, a hash table of text_cap slots */
     size_t text_cap;
     int n_texts;

@@ -7,18 +7,17 @@
 int64_t shape_count(const struct shape *s)
 {
     int64_t n = 1;
-    bool over = false;
+    bool empty = false;
 
+    /* the other sizes of an empty tensor are bounded too: strides are products of them */
     for (int d = 0; d < s->rank; d++) {
         if (s->dim[d] < 0)
             return -1;
-        if (s->dim[d] == 0)
-            return 0; /* an empty tensor is empty however large its other dimensions are */
-        over = over || __builtin_mul_overflow(n, s->dim[d], &n) || n > SHAPE_MAX_COUNT;
-        if (over)
-            n = 1;
+        empty = empty || s->dim[d] == 0;
+        if (s->dim[d] > 0 && (__builtin_mul_overflow(n, s->dim[d], &n) || n > SHAPE_MAX_COUNT))
+            return -1;
     }
-    return over ? -1 : n;
+    return empty ? 0 : n;
 }
 
 bool shape_equal(const struct shape *a, const struct shape *b)

@@ -80,7 +80,7 @@ static void cpu_close(struct kern_dev *d)
 {
     if (!d)
         return;
-    cpu_dnnl_free(d->dnnl);
+    dnnl_cache_free(d->dnnl);
     pool_free(d->pool);
     free(d);
 }
@@ -101,7 +101,7 @@ static enum kern_status cpu_open(int ordinal, const struct kern_devopts *o, stru
     if (d)
         d->pool = pool_new(threads);
     if (d)
-        d->dnnl = cpu_dnnl_new();
+        d->dnnl = dnnl_cache_new();
     if (!d || !d->pool || !d->dnnl) {
         cpu_close(d);
         return cpu_err(e, KERN_ENOMEM, "cpu: no memory for a device");

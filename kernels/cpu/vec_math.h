@@ -56,16 +56,13 @@ static inline float vec_sign_of(float x, float s)
 
 /* ---- exp ---- */
 
-/* exp(x) = scale * (1 + *p), scale a power of two; |x| < 700 or NaN. *p is good to 1e-11 relative. */
+/* exp(x) = scale * (1 + *p), scale a power of two; |x| < 700 or NaN. *p is good to 1e-9 relative. */
 static inline double vec_exp_parts(double x, double *p)
 {
     const double n = x * 1.4426950408889634 + VEC_MAGIC;
     const double r = x - (n - VEC_MAGIC) * 0.6931471805599453;
-    double s = 1.0 / 39916800;
+    double s = 1.0 / 40320;
 
-    s = s * r + 1.0 / 3628800;
-    s = s * r + 1.0 / 362880;
-    s = s * r + 1.0 / 40320;
     s = s * r + 1.0 / 5040;
     s = s * r + 1.0 / 720;
     s = s * r + 1.0 / 120;
@@ -110,7 +107,7 @@ static inline float vec_expm1(float x)
 
 /* ---- log ---- */
 
-/* log of a positive, finite, normal double; anything for others. Good to 1e-15. */
+/* log of a positive, finite, normal double; anything for others. Good to 1e-11 relative. */
 static inline double vec_log_d(double x)
 {
     /* exponent such that the rest is in [sqrt(1/2), sqrt(2)); biased by 1024 to stay positive */
@@ -118,11 +115,8 @@ static inline double vec_log_d(double x)
     const uint64_t k = shifted >> 52;
     const double m = vec_d_of(vec_bits(x) - ((k - 1024) << 52));
     const double s = (m - 1) / (m + 1), z = s * s;
-    double q = 1.0 / 19;
+    double q = 1.0 / 13;
 
-    q = q * z + 1.0 / 17;
-    q = q * z + 1.0 / 15;
-    q = q * z + 1.0 / 13;
     q = q * z + 1.0 / 11;
     q = q * z + 1.0 / 9;
     q = q * z + 1.0 / 7;
@@ -272,18 +266,16 @@ static inline float vec_sin_huge(float x, uint64_t quarter)
 
 /* ---- rounding and remainders ---- */
 
-static inline float vec_floor(float x)
-{
-    const float a = vec_abs(x) < 0x1p23f ? x : 0; /* else whole already, or NaN */
-    const float t = (float)(int32_t)a;
-    const float y = t - (t > a ? 1.0f : 0.0f);
-    return vec_abs(x) < 0x1p23f ? (y == 0 ? vec_sign_of(y, x) : y) : x;
-}
-
 static inline float vec_round(float x)
 {
     const float a = vec_abs(x), y = (a + 0x1p23f) - 0x1p23f; /* half to even */
     return a < 0x1p23f ? vec_sign_of(y, x) : x;
+}
+
+static inline float vec_floor(float x)
+{
+    const float y = vec_round(x);
+    return y - (float)(y > x);
 }
 
 #define VEC_MOD_MAX 0x1p28 /* quotients up to here: times b is exact in f64 */
@@ -334,20 +326,29 @@ static inline float vec_mod_far(float a, float b)
 
 /* ---- pow, max, min, sign ---- */
 
+/* c ? a : b, in bits: many selects in a row would otherwise become branches, and the loop stay scalar. */
+static inline float vec_pick(int c, float a, float b)
+{
+    const union vec_f v = {.f = a}, w = {.f = b};
+    const uint32_t mask = 0u - (uint32_t)c;
+    const union vec_f r = {.u = (v.u & mask) | (w.u & ~mask)};
+    return r.f;
+}
+
+/* IEEE pow. */
 static inline float vec_pow(float a, float b)
 {
-    const float small = vec_abs(b) < 0x1p24f ? b : 0; /* from there on all are even */
+    const float inf = __builtin_inff(), base = vec_abs(a);
+    const float small = vec_pick(vec_abs(b) < 0x1p24f, b, 0); /* from there on all are even */
     const int32_t n = (int32_t)small;
-    const bool whole = (float)n == small, odd = whole & (n & 1);
-    const float base = vec_abs(a);
-    double y = vec_exp_d((double)b * vec_log_any((double)base));
-
-    y = (base == 1) & (b == b) ? 1 : y;
-    y = (a < 0) & (base < __builtin_inff()) & !whole ? VEC_NAN : y;
-    y = b == 0 ? 1 : y; /* even of NaN */
-    y = a == 1 ? 1 : y; /* even to NaN */
+    const int whole = (float)n == small;
     const union vec_f sign = {.f = a};
-    return (float)(odd & (sign.u >> 31) ? -y : y);
+    union vec_f v = {.f = (float)vec_exp_d((double)b * vec_log_any((double)base))};
+
+    v.f = vec_pick((base == 1) & (b == b), 1, v.f); /* to the infinite too */
+    v.u ^= (uint32_t)n << 31 & sign.u & (0u - (uint32_t)whole);
+    v.f = vec_pick((a < 0) & (a > -inf) & !whole & (b == b), __builtin_nanf(""), v.f);
+    return vec_pick((b == 0) | (a == 1), 1, v.f); /* even of, or to, NaN */
 }
 
 static inline float vec_max(float a, float b)
