@@ -6,9 +6,10 @@
  *   BOOL  bool result from two operands of one type
  *   LOGIC bool operands and result
  *   SEL   select(bool c, a, b): type of a and b
- * The formulas are engine-wide contracts: comparisons with NaN are false but for ne; max and min give NaN
- * if either operand is NaN; relu(NaN) is NaN; mod has the divisor's sign (Lua's %); round is half to even;
- * sign(0) = 0, sign(NaN) = NaN; integer division and mod by zero give 0. pow is IEEE pow. */
+ * The formulas are engine-wide contracts: comparisons with NaN are false but for ne; max and min
+ * give NaN if either operand is NaN; relu(NaN) is NaN; mod has the divisor's sign (Lua's %); round
+ * is half to even; sign(0) = 0, sign(NaN) = NaN; integer division and mod by zero give 0. pow is
+ * IEEE pow. */
 #ifndef EW_H
 #define EW_H
 

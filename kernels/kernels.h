@@ -1,23 +1,24 @@
 /* kernels.h - the interface of a backend.
  *
- * The engine writes a flat program: buffers (where, what type, how many) and operations over them, in
- * order. A backend compiles it once (plan_new) and runs it many times (plan_run). The engine owns order,
- * lifetimes and offsets; the backend owns primitives, layouts, scratch, capture and threads.
+ * The engine writes a flat program: buffers (where, what type, how many) and operations over them,
+ * in order. A backend compiles it once (plan_new) and runs it many times (plan_run). The engine
+ * owns order, lifetimes and offsets; the backend owns primitives, layouts, scratch, capture and
+ * threads.
  *
  * Calls: backend_entry -> enumerate -> open -> mem_new, plan_new -> { copy_in, plan_run, copy_out,
  * event_record }* -> event_wait -> plan_free, mem_free -> close.
  *
- * Asynchronous: copy_in, copy_out, fill and plan_run enqueue on the device's one lane and return; the host
- * memory that they name must stay as it is until an event recorded after them is done. A backend may also
- * finish them before it returns (cpu does), or start nothing until an event is waited for (ref does).
- * What plan_run is given as `struct kern_hyper` is copied before it returns.
+ * Asynchronous: copy_in, copy_out, fill and plan_run enqueue on the device's one lane and return;
+ * the host memory that they name must stay as it is until an event recorded after them is done. A
+ * backend may also finish them before it returns (cpu does), or start nothing until an event is
+ * waited for (ref does). What plan_run is given as `struct kern_hyper` is copied before it returns.
  *
- * Address-blind: the engine never sees a device pointer. Memory is a handle and a byte offset; offsets
- * are those of dense row-major elements of the buffer's dtype. A backend may hold them otherwise (ref
- * holds every float as f64), so copies name the dtype.
+ * Address-blind: the engine never sees a device pointer. Memory is a handle and a byte offset;
+ * offsets are those of dense row-major elements of the buffer's dtype. A backend may hold them
+ * otherwise (ref holds every float as f64), so copies name the dtype.
  *
- * Errors: KERN_OK or a status with a line in *e. Nothing here aborts, prints or exits. One thread uses a
- * device at a time. Compiles as C and C++. */
+ * Errors: KERN_OK or a status with a line in *e. Nothing here aborts, prints or exits. One thread
+ * uses a device at a time. Compiles as C and C++. */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -33,13 +34,21 @@ extern "C" {
 #endif
 
 #define KERN_ABI 1
-#define KERN_RANK 6       /* dimensions of an iteration space */
-#define KERN_IN 8         /* inputs of an op that is no fused group */
-#define KERN_OUT 4        /* outputs of one */
-#define KERN_ALIGN 256    /* every buffer's offset is a multiple of it, but in KERN_PARAM, _GRAD, _STATE (64) */
+#define KERN_RANK 6 /* dimensions of an iteration space */
+#define KERN_IN 8   /* inputs of an op that is no fused group */
+#define KERN_OUT 4  /* outputs of one */
+#define KERN_ALIGN                                                                                 \
+    256 /* every buffer's offset is a multiple of it, but in KERN_PARAM, _GRAD, _STATE (64) */
 #define KERN_HYPER_MAX 1024 /* scalar slots */
 
-enum kern_status { KERN_OK, KERN_EINVAL, KERN_ENOMEM, KERN_EDEVICE, KERN_EUNSUPPORTED, KERN_ETIMEDOUT };
+enum kern_status {
+    KERN_OK,
+    KERN_EINVAL,
+    KERN_ENOMEM,
+    KERN_EDEVICE,
+    KERN_EUNSUPPORTED,
+    KERN_ETIMEDOUT
+};
 
 struct kern_err {
     enum kern_status status;
@@ -81,8 +90,10 @@ struct kern_view {
 };
 
 enum kern_insn_code {
-    KERN_I_LOAD,    /* r[dst] = buffer of views[view]; converted f32<->f32, i32/u8/bool -> i32 register */
-    KERN_I_STORE,   /* buffer of views[view] = r[a], converted to the buffer's dtype; no two stores overlap */
+    KERN_I_LOAD, /* r[dst] = buffer of views[view]; converted f32<->f32, i32/u8/bool -> i32 register
+                  */
+    KERN_I_STORE,   /* buffer of views[view] = r[a], converted to the buffer's dtype; no two stores
+                       overlap */
     KERN_I_CONST,   /* r[dst] = value */
     KERN_I_IOTA,    /* r[dst] = index along `axis`, as f32 or i32 */
     KERN_I_HYPER,   /* r[dst] = hyper->value[slot], f32 */
@@ -90,38 +101,45 @@ enum kern_insn_code {
     KERN_I_BITS,    /* r[dst] = word of the element, i32 */
     KERN_I_DROPOUT, /* r[dst] = keep ? r[a] * (1 / (1 - p)) : 0, p = r[b] in [0, 1]; kept where
                        (word >> 8) >= (uint32_t)ceilf(p * 2^24); p = 1 keeps nothing and gives 0 */
-    KERN_I_CAST,    /* r[dst] = r[a] as `type`: f32 -> i32 truncates toward zero (NaN gives 0, out of range the
-                       nearest), f32/i32 -> bool is != 0, i32 -> f32 */
-    KERN_I_EW       /* r[dst] = ew(r[a], r[b], r[c]) */
+    KERN_I_CAST, /* r[dst] = r[a] as `type`: f32 -> i32 truncates toward zero (NaN gives 0, out of
+                    range the nearest), f32/i32 -> bool is != 0, i32 -> f32 */
+    KERN_I_EW    /* r[dst] = ew(r[a], r[b], r[c]) */
 };
 
-/* Registers hold one value an element: type DT_F32, DT_I32 (also u8) or DT_BOOL (0 or 1). `type` is that of
- * the result, but for EW with rule BOOL, where `type` is the operands' type. */
+/* Registers hold one value an element: type DT_F32, DT_I32 (also u8) or DT_BOOL (0 or 1). `type` is
+ * that of the result, but for EW with rule BOOL, where `type` is the operands' type. */
 struct kern_insn {
-    uint8_t code;  /* enum kern_insn_code */
-    uint8_t ew;    /* enum ew, for KERN_I_EW */
-    uint8_t type;  /* enum dtype */
-    uint8_t axis;  /* IOTA */
+    uint8_t code;         /* enum kern_insn_code */
+    uint8_t ew;           /* enum ew, for KERN_I_EW */
+    uint8_t type;         /* enum dtype */
+    uint8_t axis;         /* IOTA */
     int16_t dst, a, b, c; /* registers; -1: none */
-    int32_t view;  /* LOAD, STORE */
-    int32_t slot;  /* HYPER */
-    uint32_t stream; /* UNIFORM, BITS, DROPOUT: the stream of philox.h, purpose PHILOX_GRAPH */
-    bool per_sample; /* those: the element index counts from sample_base * (count / dim[0]) */
-    double value;  /* CONST */
+    int32_t view;         /* LOAD, STORE */
+    int32_t slot;         /* HYPER */
+    uint32_t stream;      /* UNIFORM, BITS, DROPOUT: the stream of philox.h, purpose PHILOX_GRAPH */
+    bool per_sample;      /* those: the element index counts from sample_base * (count / dim[0]) */
+    double value;         /* CONST */
 };
 
 #define KERN_REGS 64 /* of a fused group: the engine splits larger ones */
 
 struct kern_fused {
-    int rank;                  /* >= 1; rank 1 with dim 1 for scalars */
-    int64_t dim[KERN_RANK];    /* iteration space, row-major order for IOTA and random draws */
+    int rank;               /* >= 1; rank 1 with dim 1 for scalars */
+    int64_t dim[KERN_RANK]; /* iteration space, row-major order for IOTA and random draws */
     int n_views, n_insns, n_regs;
     const struct kern_view *views; /* borrowed until plan_new returns */
     const struct kern_insn *insns;
 };
 
 /* ---- the other operations. Buffers are dense; [..] are shapes; all floats f32 unless said ---- */
-enum kern_act { KERN_ACT_NONE, KERN_ACT_RELU, KERN_ACT_GELU_TANH, KERN_ACT_GELU_ERF, KERN_ACT_SIGMOID, KERN_ACT_TANH };
+enum kern_act {
+    KERN_ACT_NONE,
+    KERN_ACT_RELU,
+    KERN_ACT_GELU_TANH,
+    KERN_ACT_GELU_ERF,
+    KERN_ACT_SIGMOID,
+    KERN_ACT_TANH
+};
 enum kern_reduce { KERN_SUM, KERN_RMAX, KERN_RMIN, KERN_PROD };
 
 // clang-format off
@@ -169,9 +187,9 @@ enum kern_code {
 };
 // clang-format on
 
-/* out [batch][m][n] = op(a) [m][k] . op(b) [k][n]. Leading dimensions and batch strides in elements: a batch
- * stride of 0 broadcasts. lda is the row length of a as it lies in memory (k, or m when ta). k == 0 gives zeros
- * (plus bias). accumulate adds onto out. */
+/* out [batch][m][n] = op(a) [m][k] . op(b) [k][n]. Leading dimensions and batch strides in
+ * elements: a batch stride of 0 broadcasts. lda is the row length of a as it lies in memory (k, or
+ * m when ta). k == 0 gives zeros (plus bias). accumulate adds onto out. */
 struct kern_matmul {
     int64_t batch, m, n, k;
     int64_t lda, ldb, ldc, stride_a, stride_b, stride_c;
@@ -212,7 +230,8 @@ struct kern_opt {
 
 struct kern_op {
     enum kern_code code;
-    const char *label; /* for messages and profiles: "layers.2 linear"; borrowed until plan_new returns */
+    const char
+        *label; /* for messages and profiles: "layers.2 linear"; borrowed until plan_new returns */
     int32_t in[KERN_IN], out[KERN_OUT]; /* buffers; -1: none */
     union {
         struct kern_fused fused;
@@ -240,7 +259,7 @@ struct kern_hyper {
     uint64_t step;        /* the update being computed, from 1 */
     uint64_t sample_base; /* position in the step of the micro-batch's first sample */
     uint32_t flags;
-    int32_t n;            /* slots in use */
+    int32_t n; /* slots in use */
     float value[KERN_HYPER_MAX];
 };
 
@@ -251,7 +270,7 @@ struct kern_event;
 
 struct kern_bind {
     struct kern_mem *mem[KERN_SPACES]; /* NULL where the program uses none */
-    int64_t base[KERN_SPACES];         /* byte offset of the space in it, a multiple of KERN_ALIGN */
+    int64_t base[KERN_SPACES]; /* byte offset of the space in it, a multiple of KERN_ALIGN */
 };
 
 struct kern_devinfo {
@@ -264,7 +283,8 @@ struct kern_devinfo {
 
 struct kern_devopts {
     int threads; /* cpu: 0 chooses (affinity mask and cgroup quota) */
-    bool poison; /* fill new memory, and the arena before each run, with signalling patterns (tests) */
+    bool poison; /* fill new memory, and the arena before each run, with signalling patterns (tests)
+                  */
 };
 
 enum kern_memkind { KERN_DEVICE, KERN_PINNED };
@@ -275,33 +295,44 @@ struct kern_backend {
 
     /* How many devices there are (at most cap are filled in); never fails: no device is 0. */
     int (*enumerate)(struct kern_devinfo *out, int cap);
-    enum kern_status (*open)(int ordinal, const struct kern_devopts *o, struct kern_dev **out, struct kern_err *e);
+    enum kern_status (*open)(int ordinal, const struct kern_devopts *o, struct kern_dev **out,
+                             struct kern_err *e);
     void (*close)(struct kern_dev *d); /* NULL is a no-op; everything made from d is gone before */
-    /* One line on the device, its libraries and instruction set, for check, doctor and the run's record. */
+    /* One line on the device, its libraries and instruction set, for check, doctor and the run's
+     * record. */
     void (*describe)(struct kern_dev *d, char *buf, size_t cap);
     /* Can this device run op (over these buffers)? False: *why says why, for the user. */
-    bool (*supports)(struct kern_dev *d, const struct kern_program *p, const struct kern_op *op, char *why, size_t cap);
+    bool (*supports)(struct kern_dev *d, const struct kern_program *p, const struct kern_op *op,
+                     char *why, size_t cap);
 
-    /* bytes counts dense elements, as offsets do. The contents are undefined (poisoned if asked). */
-    enum kern_status (*mem_new)(struct kern_dev *d, enum kern_memkind kind, int64_t bytes, struct kern_mem **out, struct kern_err *e);
+    /* bytes counts dense elements, as offsets do. The contents are undefined (poisoned if asked).
+     */
+    enum kern_status (*mem_new)(struct kern_dev *d, enum kern_memkind kind, int64_t bytes,
+                                struct kern_mem **out, struct kern_err *e);
     void (*mem_free)(struct kern_mem *m); /* NULL is a no-op */
-    enum kern_status (*copy_in)(struct kern_mem *dst, int64_t offset, enum dtype t, int64_t count, const void *src, struct kern_err *e);
-    enum kern_status (*copy_out)(struct kern_mem *src, int64_t offset, enum dtype t, int64_t count, void *dst, struct kern_err *e);
-    enum kern_status (*fill_zero)(struct kern_mem *dst, int64_t offset, int64_t bytes, struct kern_err *e);
+    enum kern_status (*copy_in)(struct kern_mem *dst, int64_t offset, enum dtype t, int64_t count,
+                                const void *src, struct kern_err *e);
+    enum kern_status (*copy_out)(struct kern_mem *src, int64_t offset, enum dtype t, int64_t count,
+                                 void *dst, struct kern_err *e);
+    enum kern_status (*fill_zero)(struct kern_mem *dst, int64_t offset, int64_t bytes,
+                                  struct kern_err *e);
 
     /* Checks and copies the program: nothing of it is read afterwards. */
-    enum kern_status (*plan_new)(struct kern_dev *d, const struct kern_program *p, struct kern_plan **out, struct kern_err *e);
-    enum kern_status (*plan_run)(struct kern_plan *p, const struct kern_bind *b, const struct kern_hyper *h, struct kern_err *e);
-    /* Seconds each op took, summed over the runs since plan_new; one value an op of the program. NULL when
-     * the backend does not measure. */
-    enum kern_status (*plan_profile)(struct kern_plan *p, double *seconds, int cap, struct kern_err *e);
+    enum kern_status (*plan_new)(struct kern_dev *d, const struct kern_program *p,
+                                 struct kern_plan **out, struct kern_err *e);
+    enum kern_status (*plan_run)(struct kern_plan *p, const struct kern_bind *b,
+                                 const struct kern_hyper *h, struct kern_err *e);
+    /* Seconds each op took, summed over the runs since plan_new; one value an op of the program.
+     * NULL when the backend does not measure. */
+    enum kern_status (*plan_profile)(struct kern_plan *p, double *seconds, int cap,
+                                     struct kern_err *e);
     void (*plan_free)(struct kern_plan *p); /* NULL is a no-op */
 
     enum kern_status (*event_new)(struct kern_dev *d, struct kern_event **out, struct kern_err *e);
     enum kern_status (*event_record)(struct kern_event *ev, struct kern_err *e);
     bool (*event_done)(struct kern_event *ev);
-    /* KERN_OK once everything enqueued before the record is done; an error of that work comes back here.
-     * timeout_ms < 0 waits for ever. */
+    /* KERN_OK once everything enqueued before the record is done; an error of that work comes back
+     * here. timeout_ms < 0 waits for ever. */
     enum kern_status (*event_wait)(struct kern_event *ev, int timeout_ms, struct kern_err *e);
     void (*event_free)(struct kern_event *ev); /* NULL is a no-op */
 };

@@ -42,6 +42,13 @@ struct around eval_around(const struct shape *s, int axis)
     return r;
 }
 
+/* Lua's %: the divisor's sign. */
+static double remainder_of(double a, double b)
+{
+    double r = fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+
 // clang-format off
 double eval_formula(enum ew op, double a, double b, double c)
 {
@@ -73,7 +80,7 @@ double eval_formula(enum ew op, double a, double b, double c)
     case EW_POW: return pow(a, b);
     case EW_MAX: return isnan(a) || isnan(b) ? (double)NAN : a > b ? a : b;
     case EW_MIN: return isnan(a) || isnan(b) ? (double)NAN : a < b ? a : b;
-    case EW_MOD: return a - b * floor(a / b);
+    case EW_MOD: return remainder_of(a, b);
     case EW_LT: return a < b;
     case EW_LE: return a <= b;
     case EW_EQ: return a == b;
@@ -87,13 +94,26 @@ double eval_formula(enum ew op, double a, double b, double c)
 }
 // clang-format on
 
+/* Whole numbers wrap as 32 bits do; what is divided by zero is 0. */
 static double whole(enum ew op, double a, double b)
 {
-    if (op == EW_DIV)
-        return b == 0 ? 0 : trunc(a / b);
-    if (op == EW_MOD)
-        return b == 0 ? 0 : a - b * floor(a / b);
-    return eval_formula(op, a, b, 0);
+    int64_t x = (int64_t)a, y = (int64_t)b;
+
+    switch (op) {
+    case EW_DIV:
+        return y == 0 ? 0 : (double)(int32_t)(x / y);
+    case EW_MOD:
+        return y == 0 ? 0 : remainder_of(a, b);
+    case EW_MUL: /* beyond 2^53 a double would round */
+        return (double)(int32_t)(x * y);
+    case EW_NEG:
+    case EW_ABS:
+    case EW_ADD:
+    case EW_SUB:
+        return (double)(int32_t)(int64_t)eval_formula(op, a, b, 0);
+    default:
+        return eval_formula(op, a, b, 0);
+    }
 }
 
 static void eval_ew(struct work *w)
@@ -114,7 +134,12 @@ static void eval_ew(struct work *w)
 
 static uint32_t word_of(const struct work *w, int64_t i)
 {
-    return philox_word(w->o->seed, PHILOX_GRAPH, w->n->attr.stream, w->o->step, (uint64_t)i);
+    uint64_t first = 0;
+
+    if (w->n->attr.per_sample && w->count > 0)
+        first = w->o->sample_base * (uint64_t)(w->count / w->n->shape.dim[0]);
+    return philox_word(w->o->seed, PHILOX_GRAPH, w->n->attr.stream, w->o->step,
+                       first + (uint64_t)i);
 }
 
 static double dropped(const struct work *w, int64_t i)

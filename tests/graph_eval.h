@@ -14,6 +14,7 @@ struct graph_eval {
     void *arg;
     uint64_t seed;
     uint32_t step;
+    uint64_t sample_base; /* of nodes that count samples */
     bool round; /* every f32 result is rounded to float: elementwise +, -, *, / and sqrt are then as
                    in f32 */
 };

@@ -29,13 +29,20 @@ void eval_reduce(struct work *w)
     }
 }
 
+/* A NaN is larger than every number. */
+static bool larger(double a, double b)
+{
+    return isnan(a) ? !isnan(b) : a > b;
+}
+
 /* The place of the k-th largest of n values, equals by place. */
 static int64_t nth_largest(const double *x, int64_t n, int64_t step, int64_t k)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t before = 0;
         for (int64_t j = 0; j < n; j++)
-            before += x[j * step] > x[i * step] || (x[j * step] == x[i * step] && j < i);
+            before +=
+                larger(x[j * step], x[i * step]) || (j < i && !larger(x[i * step], x[j * step]));
         if (before == k)
             return i;
     }
@@ -47,7 +54,7 @@ static double log_sum_exp(const double *x, int64_t n, int64_t step)
     double most = -HUGE_VAL, sum = 0;
 
     for (int64_t k = 0; k < n; k++)
-        most = fmax(most, x[k * step]);
+        most = eval_formula(EW_MAX, most, x[k * step], 0);
     if (!isfinite(most))
         return most;
     for (int64_t k = 0; k < n; k++)
@@ -82,9 +89,9 @@ static void eval_line(const struct node *n, const double *x, double *out, int64_
         cumsum_line(&n->attr, x, out, len, step);
     for (int64_t k = 0; k < len; k++) {
         if (n->op == OP_SOFTMAX)
-            out[k * step] = isinf(lse) ? 0 : exp(x[k * step] - lse);
+            out[k * step] = lse == -HUGE_VAL ? 0 : exp(x[k * step] - lse);
         else if (n->op == OP_LOG_SOFTMAX)
-            out[k * step] = isinf(lse) ? -HUGE_VAL : x[k * step] - lse;
+            out[k * step] = lse == -HUGE_VAL ? lse : x[k * step] - lse;
         else if (n->op == OP_TOPK_IDX && k < n->attr.k)
             out[k * step] = (double)nth_largest(x, len, step, k);
     }
@@ -192,7 +199,7 @@ static void eval_xent(struct work *w, int64_t out)
         const double *x = in_value(w, 0) + r * cols;
         double lse = log_sum_exp(x, cols, 1), mean = 0;
         int64_t label = (int64_t)in_value(w, 1)[r];
-        for (int64_t k = 0; k < cols; k++)
+        for (int64_t k = 0; k < cols && smooth != 0; k++) /* 0 * -inf would be NaN */
             mean += x[k] / (double)cols;
         if (out == 1)
             w->out[r] = lse;
@@ -213,11 +220,13 @@ void eval_xent_grad(struct work *w)
 
     for (int64_t i = 0; i < w->count; i++) {
         int64_t r = i / cols, k = i % cols, label = (int64_t)in_value(w, 1)[r];
-        double p = exp(in_value(w, 0)[i] - in_value(w, last - 1)[r]);
+        double lse = in_value(w, last - 1)[r];
+        double p = lse == -HUGE_VAL ? 0 : exp(in_value(w, 0)[i] - lse);
         bool ignored = w->n->attr.has_ignore && label == w->n->attr.k;
-        w->out[i] = ignored ? 0
-                            : in_value(w, last)[r] *
-                                  (p - (1 - smooth) * (k == label) - smooth / (double)cols);
+        w->out[i] =
+            in_value(w, last)[r] * (p - (k == label ? 1 - smooth : 0) - smooth / (double)cols);
+        if (ignored || label < 0 || label >= cols)
+            w->out[i] = ignored ? 0 : (double)NAN;
     }
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "golden/nn_values.h"
-#include "nn_eval.h"
+#include "graph_eval.h"
 #include "tap.h"
 
 /* The formula of nn_values.py. */
@@ -69,8 +69,9 @@ static struct script *open_and_trace(const char *text, const struct script_field
 
 static double scalar(const struct leaves *l, int node)
 {
-    double *v = nn_eval(l->t->graph, node, leaf, (void *)l), r = v[0];
-    free(v);
+    struct graph_eval o = {.leaf = leaf, .arg = (void *)l};
+    double **v = graph_values(l->t->graph, &o), r = v[node][0];
+    graph_values_free(v, l->t->graph);
     return r;
 }
 
@@ -111,11 +112,13 @@ static void test_layer(const struct nn_layer_case *c)
     struct script *s = open_and_trace(text, &x, 1, &t);
     if (s && shape_count(&graph_node(t.graph, t.outputs[0])->shape) == c->n) {
         struct leaves l = {.t = &t};
-        double *got = nn_eval(t.graph, t.outputs[0], leaf, &l), w = worst(got, c->want, c->n);
+        struct graph_eval o = {.leaf = leaf, .arg = &l};
+        double **v = graph_values(t.graph, &o), *got = v[t.outputs[0]];
+        double w = worst(got, c->want, c->n);
         good = w <= TOLERANCE;
         if (!good)
             note("off by %g; first %g, want %g", w, got[0], c->want[0]);
-        free(got);
+        graph_values_free(v, t.graph);
     }
     ok(good, "%s", c->name);
     trace_free(&t);

@@ -33,8 +33,8 @@ static int grow(struct graph *g, struct dice *d)
     const struct shape s = graph_node(g, x)->shape;
     struct op_attr a = {0};
     int perm[SHAPE_RANK] = {0};
-    static const enum ew unary[] = {EW_NEG,  EW_ABS, EW_TANH,  EW_SIGMOID,
-                                    EW_RELU, EW_SIN, EW_FLOOR, EW_EXP};
+    static const enum ew unary[] = {EW_NEG,  EW_ABS, EW_TANH, EW_SIGMOID,
+                                    EW_RELU, EW_SIN, EW_COS,  EW_EXP};
     static const enum ew binary[] = {EW_ADD, EW_SUB, EW_MUL, EW_MAX, EW_MIN};
 
     if (graph_node(g, x)->dtype != DT_F32 || graph_node(g, y)->dtype != DT_F32)
@@ -54,7 +54,8 @@ static int grow(struct graph *g, struct dice *d)
         return graph_binary(g, (enum op)binary[roll(d, 5)], x, y, NULL);
     case 6:
         return graph_select(g, graph_binary(g, (enum op)EW_LT, x, y, NULL), x,
-                            graph_scalar_op(g, (enum op)EW_ADD, x, 1, false, NULL), NULL);
+                            graph_scalar_op(g, (enum op)EW_MUL, x, 1.0005, false, NULL),
+                            NULL); /* a tie broken otherwise must not show */
     case 7:
         return graph_matmul(g, x, y, roll(d, 2), roll(d, 2), NULL);
     case 8:

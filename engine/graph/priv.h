@@ -36,9 +36,6 @@ op_grad_fn grad_ew, grad_cast, grad_dropout, grad_reshape, grad_permute, grad_br
     grad_take, grad_take_grad, grad_take_along, grad_scatter_add, grad_softmax, grad_log_softmax,
     grad_logsumexp, grad_layer_norm, grad_rms_norm, grad_xent;
 
-/* The shape of output k of a node (k >= 1). */
-bool graph_out_shape(const struct node *n, const struct shape *in0, int k, struct shape *s);
-
 /* A small language for rules: ids, -1 after a failure passes through. */
 int g_un(struct graph *g, enum op op, int x, struct err *e);
 int g_bin(struct graph *g, enum op op, int a, int b, struct err *e);

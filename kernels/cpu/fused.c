@@ -1,9 +1,9 @@
 /* fused.c - fused elementwise groups: an interpreter over tiles.
  *
- * A register is a tile of CPU_TILE elements of 4 bytes (f32, i32, bool as 0 or 1). A tile is that many consecutive
- * elements of the iteration space, the last one fewer: memory is touched for those alone, arithmetic runs over whole
- * tiles. A chunk, the unit of the thread pool, is CHUNK_TILES of them. Loads of a tile come before its stores, so a
- * group may work in place. */
+ * A register is a tile of CPU_TILE elements of 4 bytes (f32, i32, bool as 0 or 1). A tile is that
+ * many consecutive elements of the iteration space, the last one fewer: memory is touched for those
+ * alone, arithmetic runs over whole tiles. A chunk, the unit of the thread pool, is CHUNK_TILES of
+ * them. Loads of a tile come before its stores, so a group may work in place. */
 #include "kernels/cpu/fused.h"
 
 #include "kernels/philox.h"
@@ -256,7 +256,8 @@ static void tile_iota(const struct place *t, const struct fused_insn *n)
         convert(dst, dst, REG_INT, DT_U8);
 }
 
-/* The words of a tile's elements. Blocks of four words stand side by side, so that the rounds run over vectors. */
+/* The words of a tile's elements. Blocks of four words stand side by side, so that the rounds run
+ * over vectors. */
 static void tile_words(const struct place *t, const struct kern_insn *n, uint32_t *word)
 {
     enum { BLOCKS = CPU_TILE / 4 + 1 };
@@ -344,8 +345,8 @@ static void tile_insn(const struct place *t, const struct fused_insn *n)
         convert(&t->reg[n->n.dst], &t->reg[n->n.a], n->from, n->n.type);
         break;
     case KERN_I_EW:
-        t->g->vec->ew(n->n.ew, n->n.type, &t->reg[n->n.dst], operand(t, n->n.a),
-                      operand(t, n->n.b), operand(t, n->n.c));
+        t->g->vec->ew(n->n.ew, n->n.type, &t->reg[n->n.dst], operand(t, n->n.a), operand(t, n->n.b),
+                      operand(t, n->n.c));
         break;
     }
 }
@@ -405,8 +406,8 @@ static void view_merge(struct fused_view *out, const struct kern_program *p,
         out->rank = 0;
 }
 
-/* Does this instruction give the same for every tile? Then its register must be its own, and its source not stored
- * to. */
+/* Does this instruction give the same for every tile? Then its register must be its own, and its
+ * source not stored to. */
 static bool same_everywhere(const struct fused *g, int at)
 {
     const struct kern_insn *n = &g->insns[at].n;

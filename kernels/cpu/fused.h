@@ -6,7 +6,8 @@
 
 enum reg_type { REG_NONE, REG_FLOAT, REG_INT, REG_BOOL };
 
-/* A view with its own dimensions merged: those of extent 1 dropped, those that continue each other made one. */
+/* A view with its own dimensions merged: those of extent 1 dropped, those that continue each other
+ * made one. */
 struct fused_view {
     int32_t buf;
     enum dtype dtype;
@@ -34,8 +35,8 @@ struct fused {
 
 enum reg_type fused_reg_type(int dtype);
 
-/* Checks the group of op: registers, types, views inside their buffers, no store over itself. Fills from and to of
- * every instruction (insns: [n_insns], zeroed) and *count. */
+/* Checks the group of op: registers, types, views inside their buffers, no store over itself. Fills
+ * from and to of every instruction (insns: [n_insns], zeroed) and *count. */
 enum kern_status fused_check(const struct kern_program *p, const struct kern_op *op,
                              struct fused_insn *insns, int64_t *count, struct kern_err *e);
 

@@ -23,9 +23,8 @@ struct check {
 
 #define REFUSE(c, status, ...) (refuse(c, status, __VA_ARGS__), false)
 
-__attribute__((format(printf, 3, 4))) static void refuse(const struct check *c,
-                                                         enum kern_status status, const char *fmt,
-                                                         ...)
+__attribute__((format(printf, 3, 4))) static void
+refuse(const struct check *c, enum kern_status status, const char *fmt, ...)
 {
     char text[400];
     va_list ap;
@@ -64,7 +63,8 @@ static bool check_space(const struct check *c, int64_t *count)
     return true;
 }
 
-/* The lowest and the highest element that a view touches lie in its buffer. The space is not empty. */
+/* The lowest and the highest element that a view touches lie in its buffer. The space is not empty.
+ */
 static bool check_reach(const struct check *c, int at)
 {
     const struct kern_view *v = &c->f->views[at];

@@ -1,5 +1,5 @@
-/* index.c - reading and adding by index. Sums go in order of the index list, whatever the threads: a chunk owns columns
- * of the destination, never a share of the list. */
+/* index.c - reading and adding by index. Sums go in order of the index list, whatever the threads:
+ * a chunk owns columns of the destination, never a share of the list. */
 #include "kernels/cpu/cpu.h"
 
 enum { COLS = 256 };
@@ -35,7 +35,8 @@ static void take_grad_chunk(void *arg, int64_t chunk)
 {
     const struct job *j = arg;
     const struct kern_axis *a = j->a;
-    int64_t per = (a->inner + COLS - 1) / COLS, o = chunk / per, c0 = chunk % per * COLS, w = a->inner - c0 < COLS ? a->inner - c0 : COLS;
+    int64_t per = (a->inner + COLS - 1) / COLS, o = chunk / per, c0 = chunk % per * COLS,
+            w = a->inner - c0 < COLS ? a->inner - c0 : COLS;
 
     for (int64_t i = 0; i < a->n; i++)
         memset(j->out + (o * a->n + i) * a->inner + c0, 0, (size_t)w * sizeof *j->out);
@@ -56,7 +57,8 @@ static void take_along_chunk(void *arg, int64_t o)
     for (int64_t k = 0; k < a->k; k++)
         for (int64_t c = 0; c < a->inner; c++) {
             int64_t at = (o * a->k + k) * a->inner + c;
-            j->out[at] = inside(j->idx[at], a->n) ? j->x[(o * a->n + j->idx[at]) * a->inner + c] : 0;
+            j->out[at] =
+                inside(j->idx[at], a->n) ? j->x[(o * a->n + j->idx[at]) * a->inner + c] : 0;
         }
 }
 
@@ -79,7 +81,9 @@ static void scatter_chunk(void *arg, int64_t o)
 static void run_index(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_op *k = &op->op;
-    struct job j = {.a = &k->u.axis, .out = (float *)r->buf[k->out[0]], .idx = (const int32_t *)r->buf[k->in[1]]};
+    struct job j = {.a = &k->u.axis,
+                    .out = (float *)r->buf[k->out[0]],
+                    .idx = (const int32_t *)r->buf[k->in[1]]};
     const struct kern_axis *a = j.a;
     double ns = (double)a->outer * (double)(a->k + a->n) * (double)a->inner * 0.5;
 
@@ -103,7 +107,8 @@ static void run_index(const struct cpu_op *op, const struct cpu_run *r)
     }
 }
 
-enum kern_status cpu_prepare_index(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_index(struct kern_dev *d, const struct kern_program *p,
+                                   struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_op *k = &op->op;
     const struct kern_axis *a = &k->u.axis;
@@ -112,16 +117,20 @@ enum kern_status cpu_prepare_index(struct kern_dev *d, const struct kern_program
     enum kern_status st;
 
     (void)d;
-    if (a->outer < 0 || a->n < 0 || a->inner < 0 || a->k < 0 || __builtin_mul_overflow(a->outer, a->inner, &rows) ||
+    if (a->outer < 0 || a->n < 0 || a->inner < 0 || a->k < 0 ||
+        __builtin_mul_overflow(a->outer, a->inner, &rows) ||
         __builtin_mul_overflow(rows, a->n, &full) || __builtin_mul_overflow(rows, a->k, &part))
         return cpu_err(e, KERN_EINVAL, "indexing: bad sizes");
     op->run = run_index;
-    st = cpu_want(p, k, k->in[0], false, DT_F32, k->code == KERN_TAKE_GRAD ? part : full, "input", e);
+    st = cpu_want(p, k, k->in[0], false, DT_F32, k->code == KERN_TAKE_GRAD ? part : full, "input",
+                  e);
     if (st == KERN_OK)
         st = cpu_want(p, k, k->in[1], false, DT_I32, along ? part : a->k, "indices", e);
     if (st == KERN_OK && k->code == KERN_SCATTER_ADD)
         st = cpu_want(p, k, k->in[2], false, DT_F32, part, "values", e);
     if (st == KERN_OK)
-        st = cpu_want(p, k, k->out[0], false, DT_F32, k->code == KERN_TAKE || k->code == KERN_TAKE_ALONG ? part : full, "result", e);
+        st =
+            cpu_want(p, k, k->out[0], false, DT_F32,
+                     k->code == KERN_TAKE || k->code == KERN_TAKE_ALONG ? part : full, "result", e);
     return st;
 }

@@ -1,4 +1,5 @@
-/* matmul.c - matrix products: cut into tiles by the shape alone, each one product of oneDNN; tiny ones by a plain loop. */
+/* matmul.c - matrix products: cut into tiles by the shape alone, each one product of oneDNN; tiny
+ * ones by a plain loop. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,9 +59,11 @@ static float activate(enum kern_act act, float x)
     return x;
 }
 
-static void plain_one(const struct kern_matmul *m, const float *a, const float *b, const float *bias, float *c)
+static void plain_one(const struct kern_matmul *m, const float *a, const float *b,
+                      const float *bias, float *c)
 {
-    int64_t sai = m->ta ? 1 : m->lda, sak = m->ta ? m->lda : 1, sbk = m->tb ? 1 : m->ldb, sbj = m->tb ? m->ldb : 1;
+    int64_t sai = m->ta ? 1 : m->lda, sak = m->ta ? m->lda : 1, sbk = m->tb ? 1 : m->ldb,
+            sbj = m->tb ? m->ldb : 1;
 
     for (int64_t i = 0; i < m->m; i++)
         for (int64_t j = 0; j < m->n; j++) {
@@ -114,10 +117,12 @@ static double work_ns(const struct kern_matmul *m)
 static void run_tiles(const struct cpu_op *op, const struct cpu_run *r)
 {
     struct job j = {op, r};
-    pool_run(r->d->pool, ((const struct matmul *)op->own)->n_tiles, work_ns(&op->op.u.matmul), run_tile, &j);
+    pool_run(r->d->pool, ((const struct matmul *)op->own)->n_tiles, work_ns(&op->op.u.matmul),
+             run_tile, &j);
 }
 
-/* How many parts a length is cut into: as many as keep a part worth a thread, whole vectors each. */
+/* How many parts a length is cut into: as many as keep a part worth a thread, whole vectors each.
+ */
 static int64_t parts(double flop, int64_t len, int64_t most)
 {
     int64_t n = (int64_t)(flop / TILE_FLOP);
@@ -129,24 +134,30 @@ static int64_t parts(double flop, int64_t len, int64_t most)
     return n < 1 ? 1 : n;
 }
 
-static enum kern_status add_tile(struct kern_dev *d, struct matmul *x, const struct kern_matmul *m, bool bias, int64_t row,
-                                 int64_t rows, int64_t col, int64_t cols, int64_t batch, int64_t n_batch, struct kern_err *e)
+static enum kern_status add_tile(struct kern_dev *d, struct matmul *x, const struct kern_matmul *m,
+                                 bool bias, int64_t row, int64_t rows, int64_t col, int64_t cols,
+                                 int64_t batch, int64_t n_batch, struct kern_err *e)
 {
-    struct mm_shape s = {rows, cols, m->k, m->lda, m->ldb, m->ldc, m->ta, m->tb, bias, m->accumulate, (int)m->act};
+    struct mm_shape s = {rows,  cols,  m->k, m->lda,        m->ldb,     m->ldc,
+                         m->ta, m->tb, bias, m->accumulate, (int)m->act};
     struct tile *t = &x->tile[x->n_tiles];
     char why[256] = "";
 
     *t = (struct tile){.batch = batch, .n_batch = n_batch, .row = row, .col = col};
     if (mm_new(d->dnnl, &s, &t->mm, why, sizeof why) < 0)
-        return cpu_err(e, KERN_ENOMEM, "matmul %lldx%lldx%lld: %s", (long long)m->m, (long long)m->n, (long long)m->k, why);
+        return cpu_err(e, KERN_ENOMEM, "matmul %lldx%lldx%lld: %s", (long long)m->m,
+                       (long long)m->n, (long long)m->k, why);
     x->n_tiles++;
     return KERN_OK;
 }
 
-static enum kern_status make_tiles(struct kern_dev *d, struct matmul *x, const struct kern_matmul *m, bool bias, struct kern_err *e)
+static enum kern_status make_tiles(struct kern_dev *d, struct matmul *x,
+                                   const struct kern_matmul *m, bool bias, struct kern_err *e)
 {
     double flop = 2.0 * (double)m->m * (double)m->n * (double)m->k;
-    int64_t n_batch = parts(flop * (double)m->batch, m->batch * 16, TILES) < m->batch ? parts(flop * (double)m->batch, m->batch * 16, TILES) : m->batch;
+    int64_t n_batch = parts(flop * (double)m->batch, m->batch * 16, TILES) < m->batch
+                          ? parts(flop * (double)m->batch, m->batch * 16, TILES)
+                          : m->batch;
     bool columns = m->n > m->m;
     int64_t len = columns ? m->n : m->m, n_parts = parts(flop, len, TILES / n_batch), step;
     enum kern_status st = KERN_OK;
@@ -157,7 +168,8 @@ static enum kern_status make_tiles(struct kern_dev *d, struct matmul *x, const s
         int64_t b0 = i * m->batch / n_batch, b1 = (i + 1) * m->batch / n_batch;
         for (int64_t at = 0; at < len && st == KERN_OK; at += step) {
             int64_t part = len - at < step ? len - at : step;
-            st = columns ? add_tile(d, x, m, bias, 0, m->m, at, part, b0, b1 - b0, e) : add_tile(d, x, m, bias, at, part, 0, m->n, b0, b1 - b0, e);
+            st = columns ? add_tile(d, x, m, bias, 0, m->m, at, part, b0, b1 - b0, e)
+                         : add_tile(d, x, m, bias, at, part, 0, m->n, b0, b1 - b0, e);
         }
     }
     return st;
@@ -170,13 +182,15 @@ static int64_t reach(int64_t batch, int64_t stride, int64_t rows, int64_t cols, 
 
     if (batch <= 0 || rows <= 0 || cols <= 0)
         return 0;
-    if (stride < 0 || ld < cols || __builtin_mul_overflow(batch - 1, stride, &a) || __builtin_mul_overflow(rows - 1, ld, &b) ||
-        __builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, cols, &sum))
+    if (stride < 0 || ld < cols || __builtin_mul_overflow(batch - 1, stride, &a) ||
+        __builtin_mul_overflow(rows - 1, ld, &b) || __builtin_add_overflow(a, b, &sum) ||
+        __builtin_add_overflow(sum, cols, &sum))
         return -1;
     return sum;
 }
 
-static enum kern_status check(const struct kern_program *p, const struct kern_op *op, struct kern_err *e)
+static enum kern_status check(const struct kern_program *p, const struct kern_op *op,
+                              struct kern_err *e)
 {
     const struct kern_matmul *m = &op->u.matmul;
     int64_t a = reach(m->batch, m->stride_a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, m->lda);
@@ -184,7 +198,8 @@ static enum kern_status check(const struct kern_program *p, const struct kern_op
     int64_t c = reach(m->batch, m->stride_c, m->m, m->n, m->ldc);
     enum kern_status st;
 
-    if (m->batch < 0 || m->m < 0 || m->n < 0 || m->k < 0 || a < 0 || b < 0 || c < 0 || m->act > KERN_ACT_TANH)
+    if (m->batch < 0 || m->m < 0 || m->n < 0 || m->k < 0 || a < 0 || b < 0 || c < 0 ||
+        m->act > KERN_ACT_TANH)
         return cpu_err(e, KERN_EINVAL, "matmul: bad sizes or strides");
     st = cpu_want(p, op, op->in[0], false, DT_F32, a, "a", e);
     if (st == KERN_OK)
@@ -194,7 +209,8 @@ static enum kern_status check(const struct kern_program *p, const struct kern_op
     return st == KERN_OK ? cpu_want(p, op, op->out[0], false, DT_F32, c, "result", e) : st;
 }
 
-enum kern_status cpu_prepare_matmul(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_matmul(struct kern_dev *d, const struct kern_program *p,
+                                    struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_matmul *m = &op->op.u.matmul;
     enum kern_status st = check(p, &op->op, e);

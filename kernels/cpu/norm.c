@@ -1,5 +1,5 @@
-/* norm.c - layer norm and RMS norm over rows, and their gradients. Column sums go over fixed blocks of rows, added in
- * order. */
+/* norm.c - layer norm and RMS norm over rows, and their gradients. Column sums go over fixed blocks
+ * of rows, added in order. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -19,22 +19,37 @@ static int64_t blocks_of(const struct kern_norm *k)
     return (k->rows + BLOCK - 1) / BLOCK;
 }
 
+/* In f64, eight partial sums: a mean of f32 sums would be off by more than the spread of a row of
+ * nearly equal values. */
+static double row_mean(const float *x, int64_t n)
+{
+    double s[8] = {0};
+    int64_t i = 0;
+
+    for (; i + 8 <= n; i += 8)
+        for (int l = 0; l < 8; l++)
+            s[l] += (double)x[i + l];
+    for (; i < n; i++)
+        s[i % 8] += (double)x[i];
+    return (((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))) / (double)n;
+}
+
 static void forward_row(const struct job *j, int64_t r)
 {
     const struct kern_norm *k = &j->op->op.u.norm;
     const float *x = j->x + r * k->cols;
-    float *y = j->y + r * k->cols, n = (float)k->cols;
-    float mean = j->rms ? 0 : j->v->sum(x, k->cols) / n, var, rstd;
+    float *y = j->y + r * k->cols, rstd;
+    double mean = j->rms ? 0 : row_mean(x, k->cols), var;
 
     /* centred first: the difference of two large sums would lose the variance */
     for (int64_t c = 0; c < k->cols; c++)
-        y[c] = x[c] - mean;
-    var = j->v->dot(y, y, k->cols) / n;
-    rstd = 1 / sqrtf(var + k->eps);
+        y[c] = (float)((double)x[c] - mean);
+    var = j->v->sum_squares(y, k->cols) / (double)k->cols;
+    rstd = (float)(1 / sqrt(var + (double)k->eps));
     for (int64_t c = 0; c < k->cols; c++)
         y[c] = y[c] * rstd * (j->gain ? j->gain[c] : 1) + (j->bias ? j->bias[c] : 0);
     if (j->out_mean)
-        j->out_mean[r] = mean;
+        j->out_mean[r] = (float)mean;
     j->out_rstd[r] = rstd;
 }
 
@@ -47,12 +62,14 @@ static void forward_block(void *arg, int64_t b)
         forward_row(j, r);
 }
 
-/* With h = (x - mean) * rstd and g = dy * gain: dx = rstd * (g - mean(g) - h * mean(g * h)); RMS without mean(g). */
+/* With h = (x - mean) * rstd and g = dy * gain: dx = rstd * (g - mean(g) - h * mean(g * h)); RMS
+ * without mean(g). */
 static void backward_row(const struct job *j, int64_t r, float *dgain, float *dbias)
 {
     const struct kern_norm *k = &j->op->op.u.norm;
     const float *x = j->x + r * k->cols, *dy = j->dy + r * k->cols;
-    float *dx = j->dx + r * k->cols, mean = j->mean ? j->mean[r] : 0, rstd = j->rstd[r], sum_g = 0, sum_gh = 0, n = (float)k->cols;
+    float *dx = j->dx + r * k->cols, mean = j->mean ? j->mean[r] : 0, rstd = j->rstd[r], sum_g = 0,
+          sum_gh = 0, n = (float)k->cols;
 
     for (int64_t c = 0; c < k->cols; c++) {
         float h = (x[c] - mean) * rstd, g = dy[c] * (j->gain ? j->gain[c] : 1);
@@ -131,11 +148,13 @@ static void run_norm(const struct cpu_op *op, const struct cpu_run *r)
         add_blocks(op, 1, out_of(op, r, 2));
 }
 
-enum kern_status cpu_prepare_norm(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_norm(struct kern_dev *d, const struct kern_program *p,
+                                  struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_op *k = &op->op;
     const struct kern_norm *n = &k->u.norm;
-    bool grad = k->code == KERN_LAYER_NORM_GRAD || k->code == KERN_RMS_NORM_GRAD, rms = k->code == KERN_RMS_NORM || k->code == KERN_RMS_NORM_GRAD;
+    bool grad = k->code == KERN_LAYER_NORM_GRAD || k->code == KERN_RMS_NORM_GRAD,
+         rms = k->code == KERN_RMS_NORM || k->code == KERN_RMS_NORM_GRAD;
     int64_t all, rows = n->rows, cols = n->cols;
     enum kern_status st;
 
@@ -156,6 +175,7 @@ enum kern_status cpu_prepare_norm(struct kern_dev *d, const struct kern_program 
     if (st == KERN_OK)
         st = cpu_want(p, k, k->out[0], false, DT_F32, all, "result", e);
     for (int i = 1; st == KERN_OK && i < (rms ? 2 : 3); i++)
-        st = cpu_want(p, k, k->out[i], grad, DT_F32, grad ? cols : rows, grad ? "gain's gradient" : "statistics", e);
+        st = cpu_want(p, k, k->out[i], grad, DT_F32, grad ? cols : rows,
+                      grad ? "gain's gradient" : "statistics", e);
     return st;
 }

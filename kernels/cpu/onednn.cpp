@@ -1,4 +1,5 @@
-// onednn.cpp - matrix products by oneDNN. Every exception ends here: oneDNN throws bad_alloc through its C interface too.
+// onednn.cpp - matrix products by oneDNN. Every exception ends here: oneDNN throws bad_alloc
+// through its C interface too.
 #include "kernels/cpu/onednn.h"
 
 #include <dlfcn.h>
@@ -12,7 +13,8 @@
 
 #include "kernels/kernels.h"
 
-namespace {
+namespace
+{
 using key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int, int>;
 
 struct made {
@@ -23,7 +25,8 @@ struct made {
 dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t ld, bool transposed)
 {
     using md = dnnl::memory;
-    return md::desc({rows, cols}, md::data_type::f32, transposed ? md::dims{1, ld} : md::dims{ld, 1});
+    return md::desc({rows, cols}, md::data_type::f32,
+                    transposed ? md::dims{1, ld} : md::dims{ld, 1});
 }
 
 dnnl::primitive_attr attributes(const mm_shape &s)
@@ -67,11 +70,13 @@ dnnl::primitive_attr attributes(const mm_shape &s)
 
 dnnl::matmul::primitive_desc describe(const dnnl::engine &e, const mm_shape &s)
 {
-    auto a = matrix(s.m, s.k, s.lda, s.ta), b = matrix(s.k, s.n, s.ldb, s.tb), c = matrix(s.m, s.n, s.ldc, false);
+    auto a = matrix(s.m, s.k, s.lda, s.ta), b = matrix(s.k, s.n, s.ldb, s.tb),
+         c = matrix(s.m, s.n, s.ldc, false);
     auto bias = matrix(1, s.n, s.n, false);
     auto attr = attributes(s);
 #if DNNL_VERSION_MAJOR >= 3
-    return s.bias ? dnnl::matmul::primitive_desc(e, a, b, bias, c, attr) : dnnl::matmul::primitive_desc(e, a, b, c, attr);
+    return s.bias ? dnnl::matmul::primitive_desc(e, a, b, bias, c, attr)
+                  : dnnl::matmul::primitive_desc(e, a, b, c, attr);
 #else
     return s.bias ? dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, bias, c), attr, e)
                   : dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), attr, e);
@@ -139,7 +144,10 @@ int mm_new(dnnl_cache *c, const mm_shape *s, mm **out, char *why, size_t cap)
         m->b = dnnl::memory(pd.weights_desc(), c->engine, DNNL_MEMORY_NONE);
         m->c = dnnl::memory(pd.dst_desc(), c->engine, DNNL_MEMORY_NONE);
         m->scratch = dnnl::memory(pd.scratchpad_desc(), c->engine);
-        m->args = {{DNNL_ARG_SRC, m->a}, {DNNL_ARG_WEIGHTS, m->b}, {DNNL_ARG_DST, m->c}, {DNNL_ARG_SCRATCHPAD, m->scratch}};
+        m->args = {{DNNL_ARG_SRC, m->a},
+                   {DNNL_ARG_WEIGHTS, m->b},
+                   {DNNL_ARG_DST, m->c},
+                   {DNNL_ARG_SCRATCHPAD, m->scratch}};
         if (s->bias) {
             m->bias = dnnl::memory(pd.bias_desc(), c->engine, DNNL_MEMORY_NONE);
             m->args[DNNL_ARG_BIAS] = m->bias;

@@ -1,4 +1,5 @@
-/* onednn.h - matrix products by oneDNN, one-threaded: the only door to the library. Nothing throws through it. */
+/* onednn.h - matrix products by oneDNN, one-threaded: the only door to the library. Nothing throws
+ * through it. */
 #ifndef CPU_ONEDNN_H
 #define CPU_ONEDNN_H
 
@@ -25,7 +26,8 @@ void dnnl_cache_free(struct dnnl_cache *c);
 /* 0, or -1 with a line in why. Makes the primitive when the cache has none of that shape. */
 int mm_new(struct dnnl_cache *c, const struct mm_shape *s, struct mm **out, char *why, size_t cap);
 void mm_free(struct mm *m); /* NULL is a no-op */
-int mm_run(struct mm *m, const float *a, const float *b, const float *bias, float *c); /* 0, or -1 */
+int mm_run(struct mm *m, const float *a, const float *b, const float *bias,
+           float *c); /* 0, or -1 */
 
 const char *cpu_dnnl_version(char *buf, size_t cap);
 

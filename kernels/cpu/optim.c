@@ -1,4 +1,5 @@
-/* optim.c - the update: gradient norm, prologue, SGD, Adam, over stretches of the contiguous arenas. */
+/* optim.c - the update: gradient norm, prologue, SGD, Adam, over stretches of the contiguous
+ * arenas. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -45,7 +46,8 @@ static void norm_chunk(void *arg, int64_t i)
 static void run_norm(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct update *u = op->own;
-    struct norm_job j = {u, cpu_vec_for(r->d->isa), (const float *)r->buf[op->op.in[0]], (double *)(void *)op->scratch};
+    struct norm_job j = {u, cpu_vec_for(r->d->isa), (const float *)r->buf[op->op.in[0]],
+                         (double *)(void *)op->scratch};
     double sum = 0;
 
     pool_run(r->d->pool, u->n, (double)u->n * CHUNK * 0.3, norm_chunk, &j);
@@ -60,7 +62,8 @@ static void run_prologue(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_opt *o = &op->op.u.opt;
     const struct kern_hyper *h = r->hyper;
-    float norm = *(const float *)r->buf[op->op.in[0]], *out = (float *)r->buf[op->op.out[0]], clip = slot(h, o->clip);
+    float norm = *(const float *)r->buf[op->op.in[0]], *out = (float *)r->buf[op->op.out[0]],
+          clip = slot(h, o->clip);
     double *s = (double *)r->buf[op->op.in[1]]; /* applied, b1prod, b2prod, latch */
     bool finite = fabsf(norm) < INFINITY, skip;
 
@@ -96,9 +99,11 @@ static void sgd_chunk(void *arg, int64_t i)
     const struct piece *c = &((const struct update *)j->op->own)->piece[i];
     const struct kern_opt *o = &j->op->op.u.opt;
     const struct kern_hyper *h = j->r->hyper;
-    const float k[4] = {j->block[0], h->value[o->lr + c->group], h->value[o->weight_decay + c->group], slot(h, o->momentum)};
+    const float k[4] = {j->block[0], h->value[o->lr + c->group],
+                        h->value[o->weight_decay + c->group], slot(h, o->momentum)};
 
-    j->v->sgd(j->p + c->begin, j->g + c->begin, j->m ? j->m + c->begin : NULL, c->count, k, o->nesterov);
+    j->v->sgd(j->p + c->begin, j->g + c->begin, j->m ? j->m + c->begin : NULL, c->count, k,
+              o->nesterov);
 }
 
 static void adam_chunk(void *arg, int64_t i)
@@ -107,15 +112,24 @@ static void adam_chunk(void *arg, int64_t i)
     const struct piece *c = &((const struct update *)j->op->own)->piece[i];
     const struct kern_opt *o = &j->op->op.u.opt;
     const struct kern_hyper *h = j->r->hyper;
-    const float k[8] = {j->block[0], h->value[o->lr + c->group], h->value[o->weight_decay + c->group], slot(h, o->beta1), slot(h, o->beta2), slot(h, o->eps), j->block[2], j->block[3]};
+    const float k[8] = {j->block[0],
+                        h->value[o->lr + c->group],
+                        h->value[o->weight_decay + c->group],
+                        slot(h, o->beta1),
+                        slot(h, o->beta2),
+                        slot(h, o->eps),
+                        j->block[2],
+                        j->block[3]};
 
-    (o->decoupled ? j->v->adam : j->v->adam_l2)(j->p + c->begin, j->g + c->begin, j->m + c->begin, j->s + c->begin, c->count, k);
+    (o->decoupled ? j->v->adam : j->v->adam_l2)(j->p + c->begin, j->g + c->begin, j->m + c->begin,
+                                                j->s + c->begin, c->count, k);
 }
 
 static void run_update(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_op *k = &op->op;
-    struct update_job j = {.op = op, .r = r, .v = cpu_vec_for(r->d->isa), .block = (const float *)r->buf[k->in[2]]};
+    struct update_job j = {
+        .op = op, .r = r, .v = cpu_vec_for(r->d->isa), .block = (const float *)r->buf[k->in[2]]};
     int64_t n = ((const struct update *)op->own)->n;
 
     if (j.block[1] != 0)
@@ -124,12 +138,14 @@ static void run_update(const struct cpu_op *op, const struct cpu_run *r)
     j.g = (float *)r->buf[k->in[1]];
     j.m = k->in[3] >= 0 ? (float *)r->buf[k->in[3]] : NULL;
     j.s = k->in[4] >= 0 ? (float *)r->buf[k->in[4]] : NULL;
-    pool_run(r->d->pool, n, (double)n * CHUNK * 1.0, k->code == KERN_SGD ? sgd_chunk : adam_chunk, &j);
+    pool_run(r->d->pool, n, (double)n * CHUNK * 1.0, k->code == KERN_SGD ? sgd_chunk : adam_chunk,
+             &j);
 }
 
 /* ---- preparing ---- */
 
-static enum kern_status cut(const struct kern_opt *o, struct update **out, int64_t *end, struct kern_err *e)
+static enum kern_status cut(const struct kern_opt *o, struct update **out, int64_t *end,
+                            struct kern_err *e)
 {
     struct update *u = calloc(1, sizeof *u);
     int64_t n = 0;
@@ -141,7 +157,8 @@ static enum kern_status cut(const struct kern_opt *o, struct update **out, int64
     }
     for (int i = 0; i < o->n_segments; i++) {
         const struct kern_segment *s = &o->segments[i];
-        if (s->begin < *end || s->count < 0 || s->group < 0 || s->group >= KERN_HYPER_MAX || __builtin_add_overflow(s->begin, s->count, end)) {
+        if (s->begin < *end || s->count < 0 || s->group < 0 || s->group >= KERN_HYPER_MAX ||
+            __builtin_add_overflow(s->begin, s->count, end)) {
             free(u);
             return cpu_err(e, KERN_EINVAL, "update: segment %d is out of order or out of range", i);
         }
@@ -155,7 +172,8 @@ static enum kern_status cut(const struct kern_opt *o, struct update **out, int64
     for (int i = 0; i < o->n_segments; i++)
         for (int64_t at = 0; at < o->segments[i].count; at += CHUNK) {
             int64_t left = o->segments[i].count - at;
-            u->piece[u->n++] = (struct piece){o->segments[i].begin + at, left < CHUNK ? left : CHUNK, o->segments[i].group};
+            u->piece[u->n++] = (struct piece){o->segments[i].begin + at,
+                                              left < CHUNK ? left : CHUNK, o->segments[i].group};
         }
     *out = u;
     return KERN_OK;
@@ -174,7 +192,8 @@ static bool slots_fit(const struct kern_opt *o)
     return o->lr < KERN_HYPER_MAX - most && o->weight_decay < KERN_HYPER_MAX - most;
 }
 
-static enum kern_status want_all(const struct kern_program *p, const struct kern_op *k, int64_t end, struct kern_err *e)
+static enum kern_status want_all(const struct kern_program *p, const struct kern_op *k, int64_t end,
+                                 struct kern_err *e)
 {
     enum kern_status st = KERN_OK;
 
@@ -192,11 +211,13 @@ static enum kern_status want_all(const struct kern_program *p, const struct kern
     }
     for (int i = 0; i < 5 && st == KERN_OK; i++)
         if (i != 2)
-            st = cpu_want(p, k, k->in[i], k->code == KERN_SGD && i >= 3, DT_F32, end, i < 2 ? "parameters or gradients" : "moments", e);
+            st = cpu_want(p, k, k->in[i], k->code == KERN_SGD && i >= 3, DT_F32, end,
+                          i < 2 ? "parameters or gradients" : "moments", e);
     return st == KERN_OK ? cpu_want(p, k, k->in[2], false, DT_F32, 4, "step block", e) : st;
 }
 
-enum kern_status cpu_prepare_optim(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_optim(struct kern_dev *d, const struct kern_program *p,
+                                   struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_opt *o = &op->op.u.opt;
     struct update *u = NULL;
@@ -204,14 +225,17 @@ enum kern_status cpu_prepare_optim(struct kern_dev *d, const struct kern_program
     enum kern_status st;
 
     (void)d;
-    if (o->n_segments < 0 || !slots_fit(o) || (op->op.code >= KERN_SGD && (o->lr < 0 || o->weight_decay < 0)))
+    if (o->n_segments < 0 || !slots_fit(o) ||
+        (op->op.code >= KERN_SGD && (o->lr < 0 || o->weight_decay < 0)))
         return cpu_err(e, KERN_EINVAL, "update: a hyperparameter slot is out of range");
     st = cut(o, &u, &end, e);
     if (st != KERN_OK)
         return st;
     op->own = u;
     op->free_own = update_free;
-    op->run = op->op.code == KERN_GRAD_NORM ? run_norm : op->op.code == KERN_PROLOGUE ? run_prologue : run_update;
+    op->run = op->op.code == KERN_GRAD_NORM  ? run_norm
+              : op->op.code == KERN_PROLOGUE ? run_prologue
+                                             : run_update;
     op->scratch_count = op->op.code == KERN_GRAD_NORM ? 2 * u->n : 0; /* f64 partial sums */
     return want_all(p, &op->op, end, e);
 }

@@ -22,28 +22,17 @@ struct kern_plan {
 };
 
 static cpu_prepare_fn *const prepare_of[KERN_CODES] = {
-    [KERN_FUSED] = cpu_prepare_fused,
-    [KERN_MATMUL] = cpu_prepare_matmul,
-    [KERN_REDUCE] = cpu_prepare_reduce,
-    [KERN_ARGMAX] = cpu_prepare_reduce,
-    [KERN_TOPK] = cpu_prepare_reduce,
-    [KERN_CUMSUM] = cpu_prepare_reduce,
-    [KERN_TAKE] = cpu_prepare_index,
-    [KERN_TAKE_GRAD] = cpu_prepare_index,
-    [KERN_TAKE_ALONG] = cpu_prepare_index,
-    [KERN_SCATTER_ADD] = cpu_prepare_index,
-    [KERN_SOFTMAX] = cpu_prepare_softmax,
-    [KERN_LOG_SOFTMAX] = cpu_prepare_softmax,
-    [KERN_LOGSUMEXP] = cpu_prepare_softmax,
-    [KERN_XENT] = cpu_prepare_softmax,
-    [KERN_XENT_GRAD] = cpu_prepare_softmax,
-    [KERN_LAYER_NORM] = cpu_prepare_norm,
-    [KERN_LAYER_NORM_GRAD] = cpu_prepare_norm,
-    [KERN_RMS_NORM] = cpu_prepare_norm,
-    [KERN_RMS_NORM_GRAD] = cpu_prepare_norm,
-    [KERN_GRAD_NORM] = cpu_prepare_optim,
-    [KERN_PROLOGUE] = cpu_prepare_optim,
-    [KERN_SGD] = cpu_prepare_optim,
+    [KERN_FUSED] = cpu_prepare_fused,          [KERN_MATMUL] = cpu_prepare_matmul,
+    [KERN_REDUCE] = cpu_prepare_reduce,        [KERN_ARGMAX] = cpu_prepare_reduce,
+    [KERN_TOPK] = cpu_prepare_reduce,          [KERN_CUMSUM] = cpu_prepare_reduce,
+    [KERN_TAKE] = cpu_prepare_index,           [KERN_TAKE_GRAD] = cpu_prepare_index,
+    [KERN_TAKE_ALONG] = cpu_prepare_index,     [KERN_SCATTER_ADD] = cpu_prepare_index,
+    [KERN_SOFTMAX] = cpu_prepare_softmax,      [KERN_LOG_SOFTMAX] = cpu_prepare_softmax,
+    [KERN_LOGSUMEXP] = cpu_prepare_softmax,    [KERN_XENT] = cpu_prepare_softmax,
+    [KERN_XENT_GRAD] = cpu_prepare_softmax,    [KERN_LAYER_NORM] = cpu_prepare_norm,
+    [KERN_LAYER_NORM_GRAD] = cpu_prepare_norm, [KERN_RMS_NORM] = cpu_prepare_norm,
+    [KERN_RMS_NORM_GRAD] = cpu_prepare_norm,   [KERN_GRAD_NORM] = cpu_prepare_optim,
+    [KERN_PROLOGUE] = cpu_prepare_optim,       [KERN_SGD] = cpu_prepare_optim,
     [KERN_ADAM] = cpu_prepare_optim,
 };
 
@@ -263,10 +252,9 @@ static enum kern_status check_bind(const struct kern_plan *p, const struct kern_
             return cpu_err(e, KERN_EINVAL, "cpu: space %d has no memory of this device bound", s);
         if (b->base[s] < 0 || b->base[s] % KERN_ALIGN != 0 || b->base[s] > m->bytes ||
             p->space_bytes[s] > m->bytes - b->base[s])
-            return cpu_err(e, KERN_EINVAL,
-                           "cpu: space %d needs %lld bytes at %lld of memory of %lld", s,
-                           (long long)p->space_bytes[s], (long long)b->base[s],
-                           (long long)m->bytes);
+            return cpu_err(
+                e, KERN_EINVAL, "cpu: space %d needs %lld bytes at %lld of memory of %lld", s,
+                (long long)p->space_bytes[s], (long long)b->base[s], (long long)m->bytes);
     }
     return KERN_OK;
 }
@@ -283,9 +271,9 @@ static void bind_bufs(struct kern_plan *p, const struct kern_bind *b)
 {
     for (int i = 0; i < p->n_bufs; i++) {
         const struct kern_buf *buf = &p->bufs[i];
-        p->at[i] = buf->count == 0 ? (char *)p->seconds
-                                   : (char *)b->mem[buf->space]->at + b->base[buf->space] +
-                                         buf->offset;
+        p->at[i] = buf->count == 0
+                       ? (char *)p->seconds
+                       : (char *)b->mem[buf->space]->at + b->base[buf->space] + buf->offset;
     }
     if (p->dev->poison && p->used[KERN_ARENA])
         memset(b->mem[KERN_ARENA]->at + b->base[KERN_ARENA], 0xff,
@@ -319,7 +307,8 @@ enum kern_status cpu_plan_profile(struct kern_plan *p, double *seconds, int cap,
 
     if (cap < 0 || (cap > 0 && !seconds))
         return cpu_err(e, KERN_EINVAL, "cpu: a profile of %d ops", cap);
-    p->measure = true; /* a clock read an op costs little, but not nothing: only once someone asks */
+    p->measure =
+        true; /* a clock read an op costs little, but not nothing: only once someone asks */
     if (n > 0)
         memcpy(seconds, p->seconds, (size_t)n * sizeof *seconds);
     return KERN_OK;

@@ -1,4 +1,5 @@
-/* plan.h - private to kernels/cpu: memory, and a program made ready to run. The contracts are those of kernels.h. */
+/* plan.h - private to kernels/cpu: memory, and a program made ready to run. The contracts are those
+ * of kernels.h. */
 #ifndef CPU_PLAN_H
 #define CPU_PLAN_H
 

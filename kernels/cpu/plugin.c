@@ -1,4 +1,5 @@
-/* plugin.c - the CPU backend's table: one device, ordinary memory, everything done when a call returns. */
+/* plugin.c - the CPU backend's table: one device, ordinary memory, everything done when a call
+ * returns. */
 #include <stdio.h>
 #include <unistd.h>
 
@@ -122,7 +123,8 @@ static void cpu_describe(struct kern_dev *d, char *buf, size_t cap)
              d->threads == 1 ? "" : "s", cpu_dnnl_version(dnnl, sizeof dnnl));
 }
 
-/* Why a buffer is not for this device; false with *why filled. f64 is for the optimizer's state of four alone. */
+/* Why a buffer is not for this device; false with *why filled. f64 is for the optimizer's state of
+ * four alone. */
 static bool buf_fits(const struct kern_program *p, const struct kern_op *op, int32_t buf, char *why,
                      size_t cap)
 {
@@ -169,6 +171,7 @@ static bool cpu_supports(struct kern_dev *d, const struct kern_program *p, const
 static enum kern_status cpu_mem_new(struct kern_dev *d, enum kern_memkind kind, int64_t bytes,
                                     struct kern_mem **out, struct kern_err *e)
 {
+    const uint64_t total = pages_bytes(_SC_PHYS_PAGES);
     struct kern_mem *m;
     size_t size;
 
@@ -176,6 +179,9 @@ static enum kern_status cpu_mem_new(struct kern_dev *d, enum kern_memkind kind, 
     *out = NULL;
     if (bytes < 0 || bytes > INT64_MAX / 2)
         return cpu_err(e, KERN_EINVAL, "cpu: %lld bytes of memory asked for", (long long)bytes);
+    if (total > 0 && (uint64_t)bytes > total) /* its pages are touched below: no hope */
+        return cpu_err(e, KERN_ENOMEM, "cpu: %lld bytes asked for, this machine has %llu",
+                       (long long)bytes, (unsigned long long)total);
     size = ((size_t)bytes / MEM_ALIGN + 1) * MEM_ALIGN;
     m = calloc(1, sizeof *m);
     if (m)

@@ -1,8 +1,8 @@
 /* pool.c - workers that sleep on a condition until there is a job.
  *
- * A job is open from pool_run's start until its chunks are handed out. A worker that wakes while it is open joins
- * (active + 1) and takes chunks from the counter; one that wakes too late finds it closed and sleeps again, so the
- * caller waits only for workers that have begun something. */
+ * A job is open from pool_run's start until its chunks are handed out. A worker that wakes while it
+ * is open joins (active + 1) and takes chunks from the counter; one that wakes too late finds it
+ * closed and sleeps again, so the caller waits only for workers that have begun something. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* sched_getaffinity, CPU_COUNT, RTLD_DEFAULT */
 #endif
@@ -112,7 +112,8 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* Starts up to `want` workers; how many there are now. Signals are for the program's own threads. */
+/* Starts up to `want` workers; how many there are now. Signals are for the program's own threads.
+ */
 static int start_workers(struct pool *p, int want)
 {
     sigset_t all, old;
@@ -133,7 +134,8 @@ static int start_workers(struct pool *p, int want)
 
 struct pool *pool_new(int threads)
 {
-    struct pool *p = aligned_alloc(64, sizeof *p); /* a multiple of 64: it holds an aligned member */
+    struct pool *p =
+        aligned_alloc(64, sizeof *p); /* a multiple of 64: it holds an aligned member */
     const int workers = threads > 1 ? threads - 1 : 0;
 
     if (!p)

@@ -1,4 +1,5 @@
-/* reduce.c - reductions along one axis: in [outer][n][inner]. Sums run in an order fixed by the shape. */
+/* reduce.c - reductions along one axis: in [outer][n][inner]. Sums run in an order fixed by the
+ * shape. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -34,7 +35,10 @@ static void join(enum kern_reduce how, float *acc, float x)
 
 static float start_of(enum kern_reduce how)
 {
-    return how == KERN_SUM ? 0.0f : how == KERN_PROD ? 1.0f : how == KERN_RMAX ? -INFINITY : INFINITY;
+    return how == KERN_SUM    ? 0.0f
+           : how == KERN_PROD ? 1.0f
+           : how == KERN_RMAX ? -INFINITY
+                              : INFINITY;
 }
 
 static float along_row(const struct cpu_vec *v, enum kern_reduce how, const float *x, int64_t n)
@@ -61,7 +65,8 @@ static void rows_chunk(void *arg, int64_t chunk)
         j->out[o] = along_row(j->v, a->reduce, j->in + o * a->n, a->n);
 }
 
-/* inner > 1: a chunk is COLS columns of one outer index; rows are added in order, columns side by side. */
+/* inner > 1: a chunk is COLS columns of one outer index; rows are added in order, columns side by
+ * side. */
 static void cols_chunk(void *arg, int64_t chunk)
 {
     const struct job *j = arg;
@@ -92,7 +97,10 @@ static int64_t chunks_of(int64_t rows, int64_t n, int64_t *per)
 static void run_reduce(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_axis *a = &op->op.u.axis;
-    struct job j = {.op = op, .in = (const float *)r->buf[op->op.in[0]], .out = (float *)r->buf[op->op.out[0]], .v = cpu_vec_for(r->d->isa)};
+    struct job j = {.op = op,
+                    .in = (const float *)r->buf[op->op.in[0]],
+                    .out = (float *)r->buf[op->op.out[0]],
+                    .v = cpu_vec_for(r->d->isa)};
     double ns = (double)a->outer * (double)a->n * (double)a->inner * 0.3;
 
     if (a->inner == 1)
@@ -113,7 +121,8 @@ static void argmax_chunk(void *arg, int64_t chunk)
 {
     const struct job *j = arg;
     const struct kern_axis *a = &j->op->op.u.axis;
-    int64_t all = a->outer * a->inner, end = (chunk + 1) * j->per_chunk < all ? (chunk + 1) * j->per_chunk : all;
+    int64_t all = a->outer * a->inner,
+            end = (chunk + 1) * j->per_chunk < all ? (chunk + 1) * j->per_chunk : all;
 
     for (int64_t i = chunk * j->per_chunk; i < end; i++) {
         const float *x = j->in + i / a->inner * a->n * a->inner + i % a->inner;
@@ -154,7 +163,8 @@ static void cumsum_chunk(void *arg, int64_t chunk)
 {
     const struct job *j = arg;
     const struct kern_axis *a = &j->op->op.u.axis;
-    int64_t all = a->outer * a->inner, end = (chunk + 1) * j->per_chunk < all ? (chunk + 1) * j->per_chunk : all;
+    int64_t all = a->outer * a->inner,
+            end = (chunk + 1) * j->per_chunk < all ? (chunk + 1) * j->per_chunk : all;
 
     for (int64_t i = chunk * j->per_chunk; i < end; i++) {
         int64_t at = i / a->inner * a->n * a->inner + i % a->inner;
@@ -172,32 +182,41 @@ static void run_rows(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_axis *a = &op->op.u.axis;
     struct job j = {.op = op, .in = (const float *)r->buf[op->op.in[0]]};
-    pool_fn *fn = op->op.code == KERN_ARGMAX ? argmax_chunk : op->op.code == KERN_TOPK ? topk_chunk : cumsum_chunk;
+    pool_fn *fn = op->op.code == KERN_ARGMAX ? argmax_chunk
+                  : op->op.code == KERN_TOPK ? topk_chunk
+                                             : cumsum_chunk;
 
     if (op->op.code == KERN_CUMSUM)
         j.out = (float *)r->buf[op->op.out[0]];
     else
         j.out_i = (int32_t *)r->buf[op->op.out[0]];
-    pool_run(r->d->pool, chunks_of(a->outer * a->inner, a->n, &j.per_chunk), (double)a->outer * (double)a->n * (double)a->inner * 1.0, fn, &j);
+    pool_run(r->d->pool, chunks_of(a->outer * a->inner, a->n, &j.per_chunk),
+             (double)a->outer * (double)a->n * (double)a->inner * 1.0, fn, &j);
 }
 
-enum kern_status cpu_prepare_reduce(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_reduce(struct kern_dev *d, const struct kern_program *p,
+                                    struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_axis *a = &op->op.u.axis;
     int64_t in, out, rows;
     enum kern_status st;
 
     (void)d;
-    if (a->outer < 0 || a->n < 0 || a->inner < 0 || __builtin_mul_overflow(a->outer, a->inner, &rows) || __builtin_mul_overflow(rows, a->n, &in))
+    if (a->outer < 0 || a->n < 0 || a->inner < 0 ||
+        __builtin_mul_overflow(a->outer, a->inner, &rows) ||
+        __builtin_mul_overflow(rows, a->n, &in))
         return cpu_err(e, KERN_EINVAL, "reduction: bad sizes");
     out = op->op.code == KERN_CUMSUM ? in : rows;
-    if (op->op.code == KERN_TOPK && (a->inner != 1 || a->k < 1 || a->k > a->n || __builtin_mul_overflow(a->outer, a->k, &out)))
-        return cpu_err(e, KERN_EINVAL, "topk: k is not in 1 .. n, or inner is not 1");
+    if (op->op.code == KERN_TOPK &&
+        (a->inner != 1 || a->k < 0 || a->k > a->n || __builtin_mul_overflow(a->outer, a->k, &out)))
+        return cpu_err(e, KERN_EINVAL, "topk: k is not in 0 .. n, or inner is not 1");
     if (op->op.code == KERN_ARGMAX && (a->n < 1 || a->n > INT32_MAX))
         return cpu_err(e, KERN_EINVAL, "argmax: nothing along the axis");
     st = cpu_want(p, &op->op, op->op.in[0], false, DT_F32, in, "input", e);
     if (st == KERN_OK)
-        st = cpu_want(p, &op->op, op->op.out[0], false, op->op.code == KERN_ARGMAX || op->op.code == KERN_TOPK ? DT_I32 : DT_F32, out, "result", e);
+        st = cpu_want(p, &op->op, op->op.out[0], false,
+                      op->op.code == KERN_ARGMAX || op->op.code == KERN_TOPK ? DT_I32 : DT_F32, out,
+                      "result", e);
     op->run = op->op.code == KERN_REDUCE ? run_reduce : run_rows;
     return st;
 }

@@ -1,5 +1,5 @@
-/* softmax.c - softmax and its kin, and the cross-entropy of logits with its gradient. One row at a time, with the largest
- * taken out first; a row all -inf is quiet. */
+/* softmax.c - softmax and its kin, and the cross-entropy of logits with its gradient. One row at a
+ * time, with the largest taken out first; a row all -inf is quiet. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -102,11 +102,13 @@ static void strided_chunk(void *arg, int64_t chunk)
 static void run_axis(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_axis *a = &op->op.u.axis;
-    struct job j = {.op = op, .v = cpu_vec_for(r->d->isa), .x = (const float *)r->buf[op->op.in[0]]};
+    struct job j = {
+        .op = op, .v = cpu_vec_for(r->d->isa), .x = (const float *)r->buf[op->op.in[0]]};
     int64_t rows = a->outer * a->inner, chunks = chunks_of(rows, a->n, &j.per);
 
     j.y = j.z = (float *)r->buf[op->op.out[0]];
-    pool_run(r->d->pool, chunks, (double)rows * (double)a->n * 1.5, a->inner == 1 ? rows_chunk : strided_chunk, &j);
+    pool_run(r->d->pool, chunks, (double)rows * (double)a->n * 1.5,
+             a->inner == 1 ? rows_chunk : strided_chunk, &j);
 }
 
 /* ---- cross-entropy ---- */
@@ -133,7 +135,8 @@ static void xent_chunk(void *arg, int64_t chunk)
         else if (label < 0 || label >= k->cols || lse == -INFINITY)
             loss = NAN;
         else
-            loss = s == 0 ? lse - x[label] : lse - (1 - s) * x[label] - s * (j->v->sum(x, k->cols) / (float)k->cols);
+            loss = s == 0 ? lse - x[label]
+                          : lse - (1 - s) * x[label] - s * (j->v->sum(x, k->cols) / (float)k->cols);
         j->y[r] = loss;
     }
 }
@@ -168,7 +171,10 @@ static void run_xent(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_op *k = &op->op;
     bool grad = k->code == KERN_XENT_GRAD;
-    struct job j = {.op = op, .v = cpu_vec_for(r->d->isa), .x = (const float *)r->buf[k->in[0]], .label = (const int32_t *)r->buf[k->in[1]]};
+    struct job j = {.op = op,
+                    .v = cpu_vec_for(r->d->isa),
+                    .x = (const float *)r->buf[k->in[0]],
+                    .label = (const int32_t *)r->buf[k->in[1]]};
 
     j.smoothing = k->in[2] >= 0 ? *(const float *)r->buf[k->in[2]] : 0;
     j.y = (float *)r->buf[k->out[0]];
@@ -178,27 +184,34 @@ static void run_xent(const struct cpu_op *op, const struct cpu_run *r)
     } else {
         j.z = (float *)r->buf[k->out[1]];
     }
-    pool_run(r->d->pool, chunks_of(k->u.xent.rows, k->u.xent.cols, &j.per), (double)k->u.xent.rows * (double)k->u.xent.cols * 1.5,
+    pool_run(r->d->pool, chunks_of(k->u.xent.rows, k->u.xent.cols, &j.per),
+             (double)k->u.xent.rows * (double)k->u.xent.cols * 1.5,
              grad ? xent_grad_chunk : xent_chunk, &j);
 }
 
 /* ---- preparing ---- */
 
-static enum kern_status prepare_axis(const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+static enum kern_status prepare_axis(const struct kern_program *p, struct cpu_op *op,
+                                     struct kern_err *e)
 {
     const struct kern_axis *a = &op->op.u.axis;
     int64_t rows, all, per;
     enum kern_status st;
 
-    if (a->outer < 0 || a->n < 0 || a->inner < 0 || __builtin_mul_overflow(a->outer, a->inner, &rows) || __builtin_mul_overflow(rows, a->n, &all))
+    if (a->outer < 0 || a->n < 0 || a->inner < 0 ||
+        __builtin_mul_overflow(a->outer, a->inner, &rows) ||
+        __builtin_mul_overflow(rows, a->n, &all))
         return cpu_err(e, KERN_EINVAL, "softmax: bad sizes");
     op->run = run_axis;
     op->scratch_count = chunks_of(rows, a->n, &per) * a->n * (a->inner == 1 ? 1 : 3);
     st = cpu_want(p, &op->op, op->op.in[0], false, DT_F32, all, "input", e);
-    return st == KERN_OK ? cpu_want(p, &op->op, op->op.out[0], false, DT_F32, op->op.code == KERN_LOGSUMEXP ? rows : all, "result", e) : st;
+    return st == KERN_OK ? cpu_want(p, &op->op, op->op.out[0], false, DT_F32,
+                                    op->op.code == KERN_LOGSUMEXP ? rows : all, "result", e)
+                         : st;
 }
 
-static enum kern_status prepare_xent(const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+static enum kern_status prepare_xent(const struct kern_program *p, struct cpu_op *op,
+                                     struct kern_err *e)
 {
     const struct kern_op *k = &op->op;
     const struct kern_xent *x = &k->u.xent;
@@ -221,11 +234,14 @@ static enum kern_status prepare_xent(const struct kern_program *p, struct cpu_op
         st = cpu_want(p, k, k->in[4], false, DT_F32, x->rows, "loss gradient", e);
     if (st == KERN_OK)
         st = cpu_want(p, k, k->out[0], false, DT_F32, grad ? all : x->rows, "result", e);
-    return st == KERN_OK && !grad ? cpu_want(p, k, k->out[1], false, DT_F32, x->rows, "lse", e) : st;
+    return st == KERN_OK && !grad ? cpu_want(p, k, k->out[1], false, DT_F32, x->rows, "lse", e)
+                                  : st;
 }
 
-enum kern_status cpu_prepare_softmax(struct kern_dev *d, const struct kern_program *p, struct cpu_op *op, struct kern_err *e)
+enum kern_status cpu_prepare_softmax(struct kern_dev *d, const struct kern_program *p,
+                                     struct cpu_op *op, struct kern_err *e)
 {
     (void)d;
-    return op->op.code == KERN_XENT || op->op.code == KERN_XENT_GRAD ? prepare_xent(p, op, e) : prepare_axis(p, op, e);
+    return op->op.code == KERN_XENT || op->op.code == KERN_XENT_GRAD ? prepare_xent(p, op, e)
+                                                                     : prepare_axis(p, op, e);
 }

@@ -1,7 +1,8 @@
-/* vec_avx2.c - vec.h for x86-64 with AVX2. The build compiles this file for it: nothing here may run elsewhere. */
+/* vec_avx2.c - vec.h for x86-64 with AVX2. The build compiles this file for it: nothing here may
+ * run elsewhere. */
 #if defined(__x86_64__)
 #define CPU_VEC cpu_vec_avx2
-#include "kernels/cpu/vec.h"
+#include "kernels/cpu/vec_loops.h"
 #else
 typedef int vec_avx2_is_for_x86;
 #endif

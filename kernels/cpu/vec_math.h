@@ -1,12 +1,14 @@
 /* vec_math.h - the functions of one element that the loops of vec.h turn into vector code.
  *
- * Every one is a single path of selects, without a branch or a call, in plain IEEE products and sums: a compiler
- * makes vectors of whatever width of it, and each lane, tail or scalar use gives the same bits. Transcendental ones
- * work in f64 and round once: at most 1 ulp off, without tables or split constants. Exceptions, in ints or where an
- * argument is huge, are loops of their own beside the vector code.
+ * Every one is a single path of selects, without a branch or a call, in plain IEEE products and
+ * sums: a compiler makes vectors of whatever width of it, and each lane, tail or scalar use gives
+ * the same bits. Transcendental ones work in f64 and round once: at most 1 ulp off, without tables
+ * or split constants. Exceptions, in ints or where an argument is huge, are loops of their own
+ * beside the vector code.
  *
- * Sources: reduction and series of exp and log as in Muller, "Elementary Functions", ch. 11; sin and cos for huge
- * arguments: Payne & Hanek 1983. The two polynomials of erf interpolate it at Chebyshev nodes. */
+ * Sources: reduction and series of exp and log as in Muller, "Elementary Functions", ch. 11; sin
+ * and cos for huge arguments: Payne & Hanek 1983. The two polynomials of erf interpolate it at
+ * Chebyshev nodes. */
 #ifndef CPU_VEC_MATH_H
 #define CPU_VEC_MATH_H
 
@@ -56,7 +58,8 @@ static inline float vec_sign_of(float x, float s)
 
 /* ---- exp ---- */
 
-/* exp(x) = scale * (1 + *p), scale a power of two; |x| < 700 or NaN. *p is good to 1e-9 relative. */
+/* exp(x) = scale * (1 + *p), scale a power of two; |x| < 700 or NaN. *p is good to 1e-9 relative.
+ */
 static inline double vec_exp_parts(double x, double *p)
 {
     const double n = x * 1.4426950408889634 + VEC_MAGIC;
@@ -236,14 +239,15 @@ static inline float vec_sin(float x, uint64_t quarter)
     return vec_sin_quarter(r, vec_bits(n) + quarter);
 }
 
-/* The same for a finite x from 2^16 up: the bits of 2/pi that matter for x mod 2 pi, times the mantissa. */
+/* The same for a finite x from 2^16 up: the bits of 2/pi that matter for x mod 2 pi, times the
+ * mantissa. */
 static inline float vec_sin_huge(float x, uint64_t quarter)
 {
     static const uint32_t two_over_pi[] = {0xa2f9836e, 0x4e441529, 0xfc2757d1, 0xf534ddc0,
                                            0xdb629599, 0x3c439041, 0xfe5163ab, 0xdebbc561};
     const union vec_f v = {.f = x};
     const int e = (int)(v.u >> 23 & 0xff) - 150; /* |x| = mantissa * 2^e, -7 <= e <= 104 */
-    const int skip = e + 31 - 1;                 /* bits, after 32 zeros, that give multiples of 4 */
+    const int skip = e + 31 - 1; /* bits, after 32 zeros, that give multiples of 4 */
     const int word = skip / 32, bit = skip % 32;
     unsigned __int128 bits = 0, product;
     double r;
@@ -326,7 +330,8 @@ static inline float vec_mod_far(float a, float b)
 
 /* ---- pow, max, min, sign ---- */
 
-/* c ? a : b, in bits: many selects in a row would otherwise become branches, and the loop stay scalar. */
+/* c ? a : b, in bits: many selects in a row would otherwise become branches, and the loop stay
+ * scalar. */
 static inline float vec_pick(int c, float a, float b)
 {
     const union vec_f v = {.f = a}, w = {.f = b};

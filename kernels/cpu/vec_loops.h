@@ -1,6 +1,6 @@
-/* vec.h - the loops of struct cpu_vec, included by one file an instruction set, which defines CPU_VEC as the name of
- * its table. Compiled with -O3 they become vector code (the pragma: a select of floats, and sqrt, count as free of
- * side effects; values do not change). */
+/* vec_loops.h - the loops of struct cpu_vec, included by one file an instruction set, which defines
+ * CPU_VEC as the name of its table. Compiled with -O3 they become vector code (the pragma: a select
+ * of floats, and sqrt, count as free of side effects; values do not change). */
 #ifndef CPU_VEC
 #error "CPU_VEC: the name of the table"
 #endif
@@ -9,8 +9,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec_math.h"
 
-/* Free of errno: without this a loop with a square root stays scalar, whatever the pragma says. It is an instruction,
- * never a call. */
+/* Free of errno: without this a loop with a square root stays scalar, whatever the pragma says. It
+ * is an instruction, never a call. */
 float sqrtf(float x) __attribute__((const));
 
 /* ---- tiles: CPU_TILE elements, dst may be an operand ---- */
@@ -171,14 +171,14 @@ static void f_mod(float *y, const float *p, const float *q)
 }
 
 static ew1f *const ew_1f[EW_COUNT] = {
-    [EW_NEG] = f_neg,         [EW_ABS] = f_abs,     [EW_EXP] = f_exp,     [EW_EXPM1] = f_expm1,
-    [EW_LOG] = f_log,         [EW_LOG1P] = f_log1p, [EW_SQRT] = f_sqrt,   [EW_RSQRT] = f_rsqrt,
-    [EW_RECIP] = f_recip,     [EW_SIN] = f_sin,     [EW_COS] = f_cos,     [EW_TANH] = f_tanh,
-    [EW_ERF] = f_erf,         [EW_SIGMOID] = f_sigmoid, [EW_RELU] = f_relu, [EW_FLOOR] = f_floor,
-    [EW_ROUND] = f_round,     [EW_SIGN] = f_sign};
-static ew2f *const ew_2f[EW_COUNT] = {[EW_ADD] = f_add, [EW_SUB] = f_sub, [EW_MUL] = f_mul,
-                                      [EW_DIV] = f_div, [EW_POW] = f_pow, [EW_MAX] = f_max,
-                                      [EW_MIN] = f_min, [EW_MOD] = f_mod};
+    [EW_NEG] = f_neg,     [EW_ABS] = f_abs,         [EW_EXP] = f_exp,   [EW_EXPM1] = f_expm1,
+    [EW_LOG] = f_log,     [EW_LOG1P] = f_log1p,     [EW_SQRT] = f_sqrt, [EW_RSQRT] = f_rsqrt,
+    [EW_RECIP] = f_recip, [EW_SIN] = f_sin,         [EW_COS] = f_cos,   [EW_TANH] = f_tanh,
+    [EW_ERF] = f_erf,     [EW_SIGMOID] = f_sigmoid, [EW_RELU] = f_relu, [EW_FLOOR] = f_floor,
+    [EW_ROUND] = f_round, [EW_SIGN] = f_sign};
+static ew2f *const ew_2f[EW_COUNT] = {
+    [EW_ADD] = f_add, [EW_SUB] = f_sub, [EW_MUL] = f_mul, [EW_DIV] = f_div,
+    [EW_POW] = f_pow, [EW_MAX] = f_max, [EW_MIN] = f_min, [EW_MOD] = f_mod};
 static cmpf *const ew_cmp[EW_COUNT] = {
     [EW_LT] = c_lt, [EW_LE] = c_le, [EW_EQ] = c_eq, [EW_NE] = c_ne};
 static ew1i *const ew_1i[EW_COUNT] = {
@@ -212,8 +212,9 @@ static void ew(int op, int type, void *dst, const void *a, const void *b, const 
 
 /* ---- rows of any length ---- */
 
-/* One accumulator is LANES wide; UNROLL of them hide the latency of a sum. Elements go to lanes by their place,
- * accumulators are added in order, lanes as a tree: the order of all sums is a function of n. */
+/* One accumulator is LANES wide; UNROLL of them hide the latency of a sum. Elements go to lanes by
+ * their place, accumulators are added in order, lanes as a tree: the order of all sums is a
+ * function of n. */
 enum { LANES = 16, UNROLL = 4, BLOCK = LANES * UNROLL };
 
 static float tree(float *lane)
