@@ -328,6 +328,13 @@ static void check_refusals(void)
     REFUSED(add2(&k, OP_XENT, k.x, k.i, A(.k = 0)),
             "xent: [64, 100] x [3]: one label a row of logits is needed");
     REFUSED(add2(&k, OP_XENT, k.x, k.b, A(.k = 0)), "xent: input 2 is f32, i32 is needed");
+    REFUSED(add3(&k, OP_XENT, k.x, zeros(&k, shape(1, 64, 0, 0), DT_I32),
+                 zeros(&k, shape(0, 0, 0, 0), DT_I32), A(.k = 0)),
+            "xent: input 3 is i32, f32 is needed");
+    REFUSED(add2(&k, OP_TAKE_GRAD, k.i, k.i, A(.shape = {.rank = 1, .dim = {9}})),
+            "take_grad: input 1 is i32, f32 is needed");
+    REFUSED(graph_add(k.g, OP_RMS_NORM_GRAD, (int[]){k.m, k.x, k.b, k.v}, 4, &A(.eps = 1), &k.e),
+            "rms_norm_grad: [3, 4, 5] x [64, 100]: shapes differ");
     REFUSED(add2(&k, OP_DROPOUT, k.x, k.b, A(.stream = 1)),
             "dropout: [64, 100] x [100]: the rate must be one number");
     REFUSED(add2(&k, OP_DROPOUT, k.v, k.v, A(.per_sample = true)),
@@ -351,6 +358,9 @@ static void check_refusals(void)
     s = shape(3, 0, INT64_MAX, INT64_MAX);
     REFUSED(graph_param(k.g, "far", &s, &k.e),
             "param: [0, 9223372036854775807, 9223372036854775807] has more than 2^40 elements");
+    s = shape(1, 2 * SHAPE_MAX_COUNT, 0, 0);
+    REFUSED(graph_reshape(k.g, k.v, &s, &k.e),
+            "reshape: [2199023255552] has more than 2^40 elements");
     s = shape(2, SHAPE_MAX_COUNT, 64, 0);
     REFUSED(graph_broadcast(k.g, k.v, &s, &k.e),
             "broadcast: [1099511627776, 64] has more than 2^40 elements");
@@ -370,6 +380,10 @@ static void check_bugs(void)
     ok(graph_add(k.g, OP_COUNT, &k.x, 1, NULL, &k.e) == -1, "no such op: %s", k.e.msg);
     ok(graph_out(k.g, k.x, 1, &k.e) == -1, "no such output: %s", k.e.msg);
     ok(graph_count(k.g) == n, "nothing was added");
+    n = add2(&k, OP_RMS_NORM, k.x, k.b, A(.eps = 1));
+    ok(n >= 0 && graph_out(k.g, n, 2, &k.e) == -1 &&
+           add1(&k, OP_OUT, n, A(.k = ((int64_t)1 << 32) + 1)) == -1,
+       "no output past the last, however far: %s", k.e.msg);
     graph_free(k.g);
 }
 

@@ -1,5 +1,5 @@
-/* vec_avx2.c - vec.h for x86-64 with AVX2. The build compiles this file for it: nothing here may
- * run elsewhere. */
+/* vec_avx2.c - vec_loops.h for x86-64 with AVX2. The build compiles this file for it: nothing here
+ * may run elsewhere. */
 #if defined(__x86_64__)
 #define CPU_VEC cpu_vec_avx2
 #include "kernels/cpu/vec_loops.h"

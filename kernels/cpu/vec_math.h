@@ -1,4 +1,4 @@
-/* vec_math.h - the functions of one element that the loops of vec.h turn into vector code.
+/* vec_math.h - the functions of one element that the loops of vec_loops.h turn into vector code.
  *
  * Every one is a single path of selects, without a branch or a call, in plain IEEE products and
  * sums: a compiler makes vectors of whatever width of it, and each lane, tail or scalar use gives
