@@ -10,6 +10,9 @@ PKG_CONFIG ?= pkg-config
 FUZZ_CC ?= clang-14
 FUZZ_SECONDS ?= 600##  how long `make fuzz` runs each target
 PROVE_JOBS ?= 2
+V ?= 0##         1: print every command
+Q := $(if $(filter 1,$(V)),,@)
+say = $(if $(filter 1,$(V)),,@echo '  $(1)')
 B := build/$(VARIANT)
 
 # ---- flags ----
@@ -61,24 +64,30 @@ PLUGINS := $(B)/cupola_cpu.so $(B)/cupola_ref.so
 all: $(B)/cupola $(PLUGINS) ## the program and its plugins
 
 $(B)/cupola: $(call obj,tui/main.c) $(B)/libcupola.a
-	$(CC) -o $@ $^ $(ALL_LIBS)
+	$(call say,link  $@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LIBS)
 
 $(B)/libcupola.a: $(call obj,$(ENGINE_SRC) $(TUI_SRC))
+	$(call say,ar    $@)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 $(B)/libtest.a: $(call obj,$(TEST_LIB))
+	$(call say,ar    $@)
 	@rm -f $@
-	$(AR) rcs $@ $^
+	$(Q)$(AR) rcs $@ $^
 
 $(B)/cupola_cpu.so: $(call obj,$(CPU_SRC))
-	$(CXX) -o $@ $^ $(PLUGIN_LIBS) -ldnnl -ldl
+	$(call say,link  $@)
+	$(Q)$(CXX) -o $@ $^ $(PLUGIN_LIBS) -ldnnl -ldl
 
 $(B)/cupola_ref.so: $(call obj,$(REF_SRC))
-	$(CC) -o $@ $^ $(PLUGIN_LIBS)
+	$(call say,link  $@)
+	$(Q)$(CC) -o $@ $^ $(PLUGIN_LIBS)
 
 $(B)/tests/t_%: $(B)/tests/t_%.c.o $(B)/libtest.a $(B)/libcupola.a
-	$(CC) -o $@ $^ $(ALL_LIBS)
+	$(call say,link  $@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LIBS)
 
 # A loop compiled for more than the baseline lives in a file whose name says so; it runs only where the CPU has it.
 ISA_avx2   := -mavx2 -mfma
@@ -90,10 +99,12 @@ $(B)/kernels/%.c.o: private EXTRA = -fPIC $(call isa,$*) -O3
 $(B)/kernels/%.cpp.o: private EXTRA = -fPIC
 $(B)/%.c.o: %.c $(B)/flags
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+	$(call say,cc    $<)
+	$(Q)$(CC) $(ALL_CFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 $(B)/%.cpp.o: %.cpp $(B)/flags
 	@mkdir -p $(@D)
-	$(CXX) $(ALL_CXXFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
+	$(call say,c++   $<)
+	$(Q)$(CXX) $(ALL_CXXFLAGS) $(EXTRA) -MMD -MP -c -o $@ $<
 
 # A changed compiler or flag rebuilds everything; an unchanged one touches nothing.
 $(B)/flags: FORCE
@@ -141,7 +152,11 @@ fuzz-%: build/fuzz/%
 	cd build/fuzz && ./$* -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0 \
 	    -artifact_prefix=$*- corpus-$* $(CURDIR)/tests/fuzz/seeds/$*
 
-bench: all ## measure this machine and the training step (bench/README.md)
+$(B)/bench/bench: $(call obj,bench/bench.c) $(B)/libcupola.a
+	$(call say,link  $@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LIBS)
+
+bench: all $(B)/bench/bench ## measure this machine and the training step (bench/README.md)
 	bench/run.sh $(B)
 
 install: all ## into $(DESTDIR)$(PREFIX)

@@ -303,6 +303,31 @@ static void check_kinks(void)
                  "max of equals, on the right: half");
 }
 
+/* Of a negative base the logarithm is no number; it must not come in by the back door. */
+static void check_power_twice(void)
+{
+    struct graph_eval o = {.leaf = probe_fill, .arg = &p};
+    int grad[PROBE_LEAVES], second[PROBE_LEAVES], a, y;
+    bool good = true;
+    struct shape s;
+    double **v;
+
+    begin();
+    a = given(POINTS(-2, 0, 3), 3);
+    y = graph_binary(p.g, OP(POW), a, given(POINTS(3, 3, 3), 3), &p.e);
+    good = gradients(y, grad);
+    s = graph_node(p.g, grad[1])->shape;
+    y = probe_weights(&p, "v", &s);
+    good = good && graph_gradient(p.g, &grad[1], &y, 1, p.leaf, 2, second, &p.e) == ERR_OK;
+    v = graph_values(p.g, &o);
+    for (int k = 0; good && k < 2; k++)
+        for (int i = 0; i < 3; i++)
+            good = good && isfinite(v[second[k]][i]) && (i == 2 || v[second[k]][i] == 0);
+    ok(good, "the gradient of log a is 0 where a is not positive %s", p.e.msg);
+    graph_values_free(v, p.g);
+    graph_free(p.g);
+}
+
 /* The weights of a scalar result are p.w[0] alone. */
 static void check_shares(void)
 {
@@ -433,6 +458,7 @@ int main(void)
     check_norms();
     check_leaves();
     check_kinks();
+    check_power_twice();
     check_shares();
     check_masked();
     check_empty();

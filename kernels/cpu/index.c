@@ -157,12 +157,16 @@ static void scatter_chunk(void *arg, int64_t chunk)
 
 /* ---- running ---- */
 
+static void run_nothing(const struct cpu_op *op, const struct cpu_run *r)
+{
+    (void)op;
+    (void)r;
+}
+
 static struct job job_of(const struct cpu_op *op, const struct cpu_run *r)
 {
     const struct kern_op *k = &op->op;
-    /* how wide an element is, and whether sums are of integers, was left in scratch-free state by
-     * prepare */
-    const int *kind = op->own;
+    const int *kind = op->own; /* enum dtype of the elements that move */
 
     return (struct job){.a = &k->u.axis,
                         .x = r->buf[k->in[0]],
@@ -179,10 +183,8 @@ static void run_take(const struct cpu_op *op, const struct cpu_run *r)
 
     j.units = j.a->outer * j.a->k;
     j.per = per_chunk(j.a->inner);
-    if (j.a->inner > 0)
-        pool_run(r->d->pool, ceil_div(j.units, j.per),
-                 (double)j.units * ((double)j.a->inner * 0.3 + 2),
-                 op->op.code == KERN_TAKE ? take_chunk : take_along_chunk, &j);
+    pool_run(r->d->pool, ceil_div(j.units, j.per), (double)j.units * ((double)j.a->inner * 0.3 + 2),
+             op->op.code == KERN_TAKE ? take_chunk : take_along_chunk, &j);
 }
 
 static void run_take_grad(const struct cpu_op *op, const struct cpu_run *r)
@@ -259,8 +261,9 @@ enum kern_status cpu_prepare_index(struct kern_dev *d, const struct kern_program
         __builtin_add_overflow(a->n, a->k, &sum))
         return cpu_err(e, KERN_EINVAL, "cpu: %.80s: a dimension is negative or the shape too large",
                        k->label);
+    op->run = run_nothing;
     rc = want_all(p, k, full, part, e);
-    if (rc != KERN_OK)
+    if (rc != KERN_OK || rows == 0)
         return rc;
     kind = malloc(sizeof *kind);
     if (!kind)

@@ -422,6 +422,12 @@ static void run_cumsum_i(const struct cpu_op *op, const struct cpu_run *r)
 
 /* ---- preparing ---- */
 
+static void run_nothing(const struct cpu_op *op, const struct cpu_run *r)
+{
+    (void)op;
+    (void)r;
+}
+
 static bool is_i32(const struct kern_program *p, int32_t buf)
 {
     return buf >= 0 && buf < p->n_bufs && p->bufs[buf].dtype == DT_I32;
@@ -493,7 +499,8 @@ enum kern_status cpu_prepare_reduce(struct kern_dev *d, const struct kern_progra
     rc = cpu_want(p, k, k->in[0], false, t, all, "input", e);
     if (rc == KERN_OK)
         rc = cpu_want(p, k, k->out[0], false, picks ? DT_I32 : t, out, "result", e);
-    if (rc == KERN_OK)
+    op->run = run_nothing;
+    if (rc == KERN_OK && rows > 0)
         choose_run(op, is_int);
     return rc;
 }
