@@ -56,7 +56,7 @@ REF_SRC    := $(sort $(wildcard kernels/ref/*.c))
 TEST_SRC   := $(sort $(wildcard tests/t_*.c))
 TEST_LIB   := $(filter-out $(TEST_SRC),$(sort $(wildcard tests/*.c)))
 FUZZ_SRC   := $(sort $(wildcard tests/fuzz/fuzz_*.c))
-FORMATTED  := $(sort $(wildcard kernels/*.h kernels/*/*.[ch] kernels/*/*.cpp engine/*/*.[ch] tui/*.[ch] tui/cmd/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch]))
+FORMATTED  := $(sort $(wildcard kernels/*.h kernels/*/*.[ch] kernels/*/*.cpp engine/*/*.[ch] tui/*.[ch] tui/cmd/*.[ch] tests/*.[ch] tests/*/*.[ch] bench/*.[ch] tools/*.[ch]))
 obj = $(addprefix $(B)/,$(addsuffix .o,$(1)))
 TESTS   := $(TEST_SRC:%.c=$(B)/%) $(sort $(wildcard tests/t_*.sh))
 PLUGINS := $(B)/cupola_cpu.so $(B)/cupola_ref.so
@@ -121,7 +121,7 @@ demo: ## install what is missing, build, train the digits with a live chart
 	$(MAKE) all
 	$(B)/cupola train configs/digits.yaml
 
-test: all $(TESTS) ## build and run every test (TAP)
+test: all $(TESTS) $(B)/tools/gen_docs ## build and run every test (TAP)
 	CUPOLA_PLUGIN_DIR=$(CURDIR)/$(B) CUPOLA=$(CURDIR)/$(B)/cupola prove -j $(PROVE_JOBS) --exec '' $(TESTS)
 
 check: ## install what is missing, build, run every test, check format
@@ -152,6 +152,12 @@ fuzz-%: build/fuzz/%
 	cd build/fuzz && ./$* -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=2048 -print_final_stats=0 -verbosity=0 \
 	    -artifact_prefix=$*- corpus-$* $(CURDIR)/tests/fuzz/seeds/$*
 
+$(B)/tools/gen_docs: $(call obj,tools/gen_docs.c) $(B)/libcupola.a
+	$(call say,link  $@)
+	$(Q)$(CC) -o $@ $^ $(ALL_LIBS)
+docs: $(B)/tools/gen_docs ## write docs/config.md from the table of keys
+	$(B)/tools/gen_docs > docs/config.md
+
 $(B)/bench/bench: $(call obj,bench/bench.c) $(B)/libcupola.a
 	$(call say,link  $@)
 	$(Q)$(CC) -o $@ $^ $(ALL_LIBS)
@@ -173,7 +179,7 @@ help: ## this text
 	@awk -F'##' '/^[A-Z_]+ *\?=.*##/ {split($$1,a," "); printf "  %-14s %s\n", a[1] "=", $$2}\
 	  /^[a-z][a-z -]*:.*##/ {sub(/:.*/,"",$$1); printf "  %-14s%s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-.PHONY: all deps demo test check check-asan check-tsan format format-check fuzz bench install clean help FORCE
+.PHONY: all deps demo test check check-asan check-tsan format format-check fuzz docs bench install clean help FORCE
 .DELETE_ON_ERROR:
 .SECONDARY:
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

@@ -123,6 +123,13 @@ run check configs/digits.yaml --json; out_has '"params":17226'
 run check configs/digits.yaml --graph; out_has 'matmul'
 run check configs/digits.yaml --dot; out_has '^digraph'
 run check configs/digits.yaml --plan; out_has 'xent_grad'
+# ---- what is made from tables is what is written ----
+gen=$(dirname "$CUPOLA")/tools/gen_docs
+if [ -x "$gen" ]; then
+    "$gen" | cmp -s - docs/config.md; ok $? "docs/config.md is what the table of keys says (make docs)"
+else
+    echo "# docs/config.md not compared: no $gen"
+fi
 for c in configs/*.yaml; do run train "$c" epochs=1 --runs "$tmp/each"; code_is 0 "$c trains"; done
 echo "1..$n"
 exit $failed

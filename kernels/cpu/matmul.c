@@ -1,5 +1,5 @@
-/* matmul.c - matrix products: cut into tiles by the shape alone, each one product of oneDNN; tiny
- * ones by a plain loop. */
+/* matmul.c - matrix products: cut into tiles by the shape alone, each one product of oneDNN; small
+ * ones by loops of ours, for which a call of the library would take longer than the work. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,225 +7,355 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 
-enum { TINY = 16 * 1024, TILES = 16, TILE_FLOP = 2000000 };
+enum {
+    SMALL = 16384,       /* m n k up to which the loops of ours are taken */
+    TILES = 16,          /* at most */
+    TILE_FLOP = 2000000, /* of one tile at least, where there is so much */
+    TILE_ALIGN = 16,     /* rows or columns of a tile: whole vectors */
+    CHUNK_MACS = 65536   /* of small products in a chunk */
+};
 
-/* A tile: rows or columns of one product, or several whole products of a batch. */
+/* Rows or columns of one product, or several whole products of a batch. */
 struct tile {
     struct mm *mm;
-    int64_t batch, n_batch, row, col;
+    int64_t batch, n_batch, row, rows, col, cols;
 };
 
-struct matmul {
-    bool by_columns;
-    int n_tiles;
-    struct tile tile[TILES];
+struct tiles {
+    int n;
+    struct tile tile[2 * TILES];
 };
 
-static void matmul_free(void *own)
+struct job {
+    const struct kern_matmul *m;
+    const struct cpu_vec *v;
+    const struct tile *tile;
+    const float *a, *b, *bias;
+    float *c;
+    int64_t per; /* small products of a chunk */
+};
+
+static int64_t min64(int64_t a, int64_t b)
 {
-    struct matmul *m = own;
-
-    for (int i = 0; i < m->n_tiles; i++)
-        mm_free(m->tile[i].mm);
-    free(m);
+    return a < b ? a : b;
 }
 
-/* ---- plain loops ---- */
-
-static float activate(enum kern_act act, float x)
+static int64_t ceil_div(int64_t a, int64_t b)
 {
-    const struct cpu_vec *v = cpu_vec_for(CPU_BASE);
-    float in[CPU_TILE] = {0}, out[CPU_TILE];
+    return a / b + (a % b != 0);
+}
+
+/* ---- small products: CPU_TILE results at a time ---- */
+
+/* Row i of the product, w columns from j on. What lies together along k is a dot product, the rest
+ * goes in order of k. */
+static void row_part(const struct job *x, const float *a, const float *b, int64_t i, int64_t j,
+                     int64_t w, float *y)
+{
+    const struct kern_matmul *m = x->m;
+    const int64_t row_a = m->ta ? 1 : m->lda, step_a = m->ta ? m->lda : 1;
+    const int64_t col_b = m->tb ? m->ldb : 1, step_b = m->tb ? 1 : m->ldb;
+    const bool dots = step_a == 1 && step_b == 1;
+
+    for (int64_t c = 0; c < w; c++)
+        y[c] = dots ? x->v->dot(a + i * row_a, b + (j + c) * col_b, m->k) : 0;
+    for (int64_t k = 0; k < m->k && !dots; k++) {
+        const float f = a[i * row_a + k * step_a], *row = b + k * step_b + j * col_b;
+        for (int64_t c = 0; c < w && col_b == 1; c++)
+            y[c] += f * row[c];
+        for (int64_t c = 0; c < w && col_b != 1; c++)
+            y[c] += f * row[c * col_b];
+    }
+    for (int64_t c = 0; c < w && x->bias; c++)
+        y[c] += x->bias[j + c];
+}
+
+static void activate(const struct cpu_vec *v, enum kern_act act, float *y)
+{
+    float t[CPU_TILE];
 
     switch (act) {
-    case KERN_ACT_RELU:
-        return x > 0 || x != x ? x : 0;
-    case KERN_ACT_TANH:
-    case KERN_ACT_SIGMOID:
-        in[0] = x;
-        v->ew(act == KERN_ACT_TANH ? EW_TANH : EW_SIGMOID, DT_F32, out, in, NULL, NULL);
-        return out[0];
-    case KERN_ACT_GELU_ERF:
-        in[0] = x * 0.70710678118654752f;
-        v->ew(EW_ERF, DT_F32, out, in, NULL, NULL);
-        return 0.5f * x * (1 + out[0]);
-    case KERN_ACT_GELU_TANH:
-        in[0] = 0.79788456080286536f * (x + 0.044715f * x * x * x);
-        v->ew(EW_TANH, DT_F32, out, in, NULL, NULL);
-        return 0.5f * x * (1 + out[0]);
     case KERN_ACT_NONE:
         break;
+    case KERN_ACT_RELU:
+        v->ew(EW_RELU, DT_F32, y, y, NULL, NULL);
+        break;
+    case KERN_ACT_SIGMOID:
+        v->ew(EW_SIGMOID, DT_F32, y, y, NULL, NULL);
+        break;
+    case KERN_ACT_TANH:
+        v->ew(EW_TANH, DT_F32, y, y, NULL, NULL);
+        break;
+    case KERN_ACT_GELU_TANH:
+        for (int i = 0; i < CPU_TILE; i++)
+            t[i] = 0.79788456080286536f * (y[i] + 0.044715f * y[i] * y[i] * y[i]);
+        v->ew(EW_TANH, DT_F32, t, t, NULL, NULL);
+        for (int i = 0; i < CPU_TILE; i++)
+            y[i] = 0.5f * y[i] * (1 + t[i]);
+        break;
+    case KERN_ACT_GELU_ERF:
+        for (int i = 0; i < CPU_TILE; i++)
+            t[i] = 0.70710678118654752f * y[i];
+        v->ew(EW_ERF, DT_F32, t, t, NULL, NULL);
+        for (int i = 0; i < CPU_TILE; i++)
+            y[i] = 0.5f * y[i] * (1 + t[i]);
+        break;
     }
-    return x;
 }
 
-static void plain_one(const struct kern_matmul *m, const float *a, const float *b,
-                      const float *bias, float *c)
+static void store_part(const struct kern_matmul *m, float *c, const float *y, int64_t w)
 {
-    int64_t sai = m->ta ? 1 : m->lda, sak = m->ta ? m->lda : 1, sbk = m->tb ? 1 : m->ldb,
-            sbj = m->tb ? m->ldb : 1;
+    for (int64_t i = 0; i < w; i++)
+        c[i] = m->accumulate ? c[i] + y[i] : y[i];
+}
 
-    for (int64_t i = 0; i < m->m; i++)
-        for (int64_t j = 0; j < m->n; j++) {
-            float s = 0, *out = c + i * m->ldc + j;
+/* Several rows at a time where they are short: the activation works on CPU_TILE values whatever
+ * there is. */
+static void small_product(const struct job *x, const float *a, const float *b, float *c)
+{
+    const struct kern_matmul *m = x->m;
+    const int64_t width = min64(m->n, CPU_TILE), rows = width > 0 ? CPU_TILE / width : 1;
+    float y[CPU_TILE] = {0};
 
-            for (int64_t k = 0; k < m->k; k++)
-                s += a[i * sai + k * sak] * b[k * sbk + j * sbj];
-            s = activate(m->act, bias ? s + bias[j] : s);
-            *out = m->accumulate ? *out + s : s;
+    for (int64_t i = 0; i < m->m; i += rows)
+        for (int64_t j = 0; j < m->n; j += width) {
+            const int64_t h = min64(m->m - i, rows), w = min64(m->n - j, width);
+            for (int64_t r = 0; r < h; r++)
+                row_part(x, a, b, i + r, j, w, y + r * w);
+            activate(x->v, m->act, y);
+            for (int64_t r = 0; r < h; r++)
+                store_part(m, c + (i + r) * m->ldc + j, y + r * w, w);
         }
 }
 
-static void run_plain(const struct cpu_op *op, const struct cpu_run *r)
+static void small_chunk(void *arg, int64_t chunk)
 {
-    const struct kern_matmul *m = &op->op.u.matmul;
-    const float *a = (const float *)r->buf[op->op.in[0]], *b = (const float *)r->buf[op->op.in[1]];
-    const float *bias = op->op.in[2] >= 0 ? (const float *)r->buf[op->op.in[2]] : NULL;
-    float *c = (float *)r->buf[op->op.out[0]];
+    const struct job *x = arg;
+    const struct kern_matmul *m = x->m;
 
-    for (int64_t i = 0; i < m->batch; i++)
-        plain_one(m, a + i * m->stride_a, b + i * m->stride_b, bias, c + i * m->stride_c);
+    for (int64_t i = chunk * x->per; i < min64((chunk + 1) * x->per, m->batch); i++)
+        small_product(x, x->a + i * m->stride_a, x->b + i * m->stride_b, x->c + i * m->stride_c);
+}
+
+static struct job job_of(const struct cpu_op *op, const struct cpu_run *r)
+{
+    const struct kern_op *k = &op->op;
+    struct job x = {.m = &k->u.matmul, .v = cpu_vec_for(r->d->isa)};
+
+    x.a = (const float *)(void *)r->buf[k->in[0]];
+    x.b = (const float *)(void *)r->buf[k->in[1]];
+    x.bias = k->in[2] >= 0 ? (const float *)(void *)r->buf[k->in[2]] : NULL;
+    x.c = (float *)(void *)r->buf[k->out[0]];
+    return x;
+}
+
+static double macs(const struct kern_matmul *m)
+{
+    return (double)m->m * (double)m->n * (double)m->k;
+}
+
+static void run_small(const struct cpu_op *op, const struct cpu_run *r)
+{
+    struct job x = job_of(op, r);
+    const double each = macs(x.m) + (double)x.m->m * (double)x.m->n;
+
+    x.per = each < CHUNK_MACS ? (int64_t)(CHUNK_MACS / (each + 1)) + 1 : 1;
+    pool_run(r->d->pool, ceil_div(x.m->batch, x.per), (double)x.m->batch * each * 0.2, small_chunk,
+             &x);
 }
 
 /* ---- tiles ---- */
 
-struct job {
-    const struct cpu_op *op;
-    const struct cpu_run *r;
-};
+static void relu_rows(float *c, int64_t rows, int64_t cols, int64_t ld)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            c[i * ld + j] = c[i * ld + j] <= 0 ? 0 : c[i * ld + j]; /* a NaN stays */
+}
+
+/* The library failed: NaN, so that the step is seen to be bad and skipped, not a stale result that
+ * looks good. */
+static void spoil_rows(float *c, int64_t rows, int64_t cols, int64_t ld)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < cols; j++)
+            c[i * ld + j] = NAN;
+}
 
 static void run_tile(void *arg, int64_t i)
 {
-    const struct job *j = arg;
-    const struct kern_op *op = &j->op->op;
-    const struct kern_matmul *m = &op->u.matmul;
-    const struct tile *t = &((const struct matmul *)j->op->own)->tile[i];
-    const float *a = (const float *)j->r->buf[op->in[0]] + t->row * (m->ta ? 1 : m->lda);
-    const float *b = (const float *)j->r->buf[op->in[1]] + t->col * (m->tb ? m->ldb : 1);
-    const float *bias = op->in[2] >= 0 ? (const float *)j->r->buf[op->in[2]] + t->col : NULL;
-    float *c = (float *)j->r->buf[op->out[0]] + t->row * m->ldc + t->col;
+    const struct job *x = arg;
+    const struct kern_matmul *m = x->m;
+    const struct tile *t = &x->tile[i];
+    const float *a = x->a + t->row * (m->ta ? 1 : m->lda),
+                *b = x->b + t->col * (m->tb ? m->ldb : 1);
+    const float *bias = x->bias ? x->bias + t->col : NULL;
 
-    for (int64_t k = t->batch; k < t->batch + t->n_batch; k++)
-        mm_run(t->mm, a + k * m->stride_a, b + k * m->stride_b, bias, c + k * m->stride_c);
-}
-
-static double work_ns(const struct kern_matmul *m)
-{
-    return 2.0 * (double)m->batch * (double)m->m * (double)m->n * (double)m->k / 100;
+    for (int64_t k = t->batch; k < t->batch + t->n_batch; k++) {
+        float *c = x->c + k * m->stride_c + t->row * m->ldc + t->col;
+        if (mm_run(t->mm, a + k * m->stride_a, b + k * m->stride_b, bias, c) < 0)
+            spoil_rows(c, t->rows, t->cols, m->ldc);
+        else if (m->act == KERN_ACT_RELU)
+            relu_rows(c, t->rows, t->cols, m->ldc);
+    }
 }
 
 static void run_tiles(const struct cpu_op *op, const struct cpu_run *r)
 {
-    struct job j = {op, r};
-    pool_run(r->d->pool, ((const struct matmul *)op->own)->n_tiles, work_ns(&op->op.u.matmul),
-             run_tile, &j);
+    const struct tiles *s = op->own;
+    struct job x = job_of(op, r);
+
+    x.tile = s->tile;
+    pool_run(r->d->pool, s->n, 2 * (double)x.m->batch * macs(x.m) / 100, run_tile, &x);
 }
 
-/* How many parts a length is cut into: as many as keep a part worth a thread, whole vectors each.
- */
-static int64_t parts(double flop, int64_t len, int64_t most)
-{
-    int64_t n = (int64_t)(flop / TILE_FLOP);
+/* ---- preparing ---- */
 
-    if (n > most)
-        n = most;
-    if (n > len / 16)
-        n = len / 16;
-    return n < 1 ? 1 : n;
+static void tiles_free(void *own)
+{
+    struct tiles *s = own;
+
+    for (int i = 0; i < s->n; i++)
+        mm_free(s->tile[i].mm);
+    free(s);
 }
 
-static enum kern_status add_tile(struct kern_dev *d, struct matmul *x, const struct kern_matmul *m,
-                                 bool bias, int64_t row, int64_t rows, int64_t col, int64_t cols,
-                                 int64_t batch, int64_t n_batch, struct kern_err *e)
+/* How many parts of at least TILE_FLOP there are in flop, no more than `most`. */
+static int64_t parts_of(double flop, int64_t most)
 {
-    struct mm_shape s = {rows,  cols,  m->k, m->lda,        m->ldb,     m->ldc,
-                         m->ta, m->tb, bias, m->accumulate, (int)m->act};
-    struct tile *t = &x->tile[x->n_tiles];
+    const double n = flop / TILE_FLOP;
+    const int64_t parts = n < (double)most ? (int64_t)n : most;
+
+    return parts < 1 ? 1 : parts;
+}
+
+static enum kern_status add_tile(struct kern_dev *d, const struct kern_op *k, struct tiles *s,
+                                 struct tile t, struct kern_err *e)
+{
+    const struct kern_matmul *m = &k->u.matmul;
+    const struct mm_shape shape = {.m = t.rows,
+                                   .n = t.cols,
+                                   .k = m->k,
+                                   .lda = m->lda,
+                                   .ldb = m->ldb,
+                                   .ldc = m->ldc,
+                                   .ta = m->ta,
+                                   .tb = m->tb,
+                                   .bias = k->in[2] >= 0,
+                                   .accumulate = m->accumulate,
+                                   .act = (int)m->act};
     char why[256] = "";
 
-    *t = (struct tile){.batch = batch, .n_batch = n_batch, .row = row, .col = col};
-    if (mm_new(d->dnnl, &s, &t->mm, why, sizeof why) < 0)
-        return cpu_err(e, KERN_ENOMEM, "matmul %lldx%lldx%lld: %s", (long long)m->m,
-                       (long long)m->n, (long long)m->k, why);
-    x->n_tiles++;
+    if (mm_new(d->dnnl, &shape, &t.mm, why, sizeof why) < 0)
+        return cpu_err(e, KERN_EDEVICE, "cpu: %.80s: %lld x %lld x %lld: %s", k->label,
+                       (long long)t.rows, (long long)t.cols, (long long)m->k, why);
+    s->tile[s->n++] = t;
     return KERN_OK;
 }
 
-static enum kern_status make_tiles(struct kern_dev *d, struct matmul *x,
-                                   const struct kern_matmul *m, bool bias, struct kern_err *e)
+/* One part of the batch: its products whole, or cut along the longer of rows and columns. */
+static enum kern_status cut_product(struct kern_dev *d, const struct kern_op *k, struct tiles *s,
+                                    int64_t batch, int64_t n_batch, int64_t parts,
+                                    struct kern_err *e)
 {
-    double flop = 2.0 * (double)m->m * (double)m->n * (double)m->k;
-    int64_t n_batch = parts(flop * (double)m->batch, m->batch * 16, TILES) < m->batch
-                          ? parts(flop * (double)m->batch, m->batch * 16, TILES)
-                          : m->batch;
-    bool columns = m->n > m->m;
-    int64_t len = columns ? m->n : m->m, n_parts = parts(flop, len, TILES / n_batch), step;
-    enum kern_status st = KERN_OK;
+    const struct kern_matmul *m = &k->u.matmul;
+    const bool columns = m->n > m->m;
+    const int64_t len = columns ? m->n : m->m;
+    const int64_t step = ceil_div(ceil_div(len, parts), TILE_ALIGN) * TILE_ALIGN;
+    enum kern_status rc = KERN_OK;
 
-    step = (len + n_parts - 1) / n_parts;
-    step = (step + 15) / 16 * 16;
-    for (int64_t i = 0; i < n_batch && st == KERN_OK; i++) {
-        int64_t b0 = i * m->batch / n_batch, b1 = (i + 1) * m->batch / n_batch;
-        for (int64_t at = 0; at < len && st == KERN_OK; at += step) {
-            int64_t part = len - at < step ? len - at : step;
-            st = columns ? add_tile(d, x, m, bias, 0, m->m, at, part, b0, b1 - b0, e)
-                         : add_tile(d, x, m, bias, at, part, 0, m->n, b0, b1 - b0, e);
+    for (int64_t at = 0; at < len && rc == KERN_OK; at += step) {
+        struct tile t = {.batch = batch, .n_batch = n_batch, .rows = m->m, .cols = m->n};
+        if (columns) {
+            t.col = at;
+            t.cols = min64(len - at, step);
+        } else {
+            t.row = at;
+            t.rows = min64(len - at, step);
         }
+        rc = add_tile(d, k, s, t, e);
     }
-    return st;
+    return rc;
 }
 
-/* Elements a strided stack of matrices reaches over; -1 when that overflows. */
-static int64_t reach(int64_t batch, int64_t stride, int64_t rows, int64_t cols, int64_t ld)
+static enum kern_status make_tiles(struct kern_dev *d, const struct kern_op *k, struct tiles *s,
+                                   struct kern_err *e)
+{
+    const struct kern_matmul *m = &k->u.matmul;
+    const double flop = 2 * macs(m);
+    const int64_t n_batch = parts_of(flop * (double)m->batch, min64(m->batch, TILES));
+    const int64_t parts = parts_of(flop, TILES / n_batch);
+    enum kern_status rc = KERN_OK;
+
+    for (int64_t i = 0; i < n_batch && rc == KERN_OK; i++) {
+        const int64_t from = m->batch / n_batch * i + min64(i, m->batch % n_batch);
+        const int64_t count = m->batch / n_batch + (i < m->batch % n_batch);
+        rc = cut_product(d, k, s, from, count, parts, e);
+    }
+    return rc;
+}
+
+/* Elements that [batch][rows][cols] with these strides spans; -1 for a bad one. */
+static int64_t extent(int64_t batch, int64_t rows, int64_t cols, int64_t ld, int64_t stride)
 {
     int64_t a, b, sum;
 
-    if (batch <= 0 || rows <= 0 || cols <= 0)
+    if (batch < 0 || rows < 0 || cols < 0 || stride < 0 || ld < cols)
+        return -1;
+    if (batch == 0 || rows == 0 || cols == 0)
         return 0;
-    if (stride < 0 || ld < cols || __builtin_mul_overflow(batch - 1, stride, &a) ||
-        __builtin_mul_overflow(rows - 1, ld, &b) || __builtin_add_overflow(a, b, &sum) ||
-        __builtin_add_overflow(sum, cols, &sum))
+    if (__builtin_mul_overflow(batch - 1, stride, &a) || __builtin_mul_overflow(rows - 1, ld, &b) ||
+        __builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, cols, &sum))
         return -1;
     return sum;
 }
 
-static enum kern_status check(const struct kern_program *p, const struct kern_op *op,
+static enum kern_status check(const struct kern_program *p, const struct kern_op *k,
                               struct kern_err *e)
 {
-    const struct kern_matmul *m = &op->u.matmul;
-    int64_t a = reach(m->batch, m->stride_a, m->ta ? m->k : m->m, m->ta ? m->m : m->k, m->lda);
-    int64_t b = reach(m->batch, m->stride_b, m->tb ? m->n : m->k, m->tb ? m->k : m->n, m->ldb);
-    int64_t c = reach(m->batch, m->stride_c, m->m, m->n, m->ldc);
-    enum kern_status st;
+    const struct kern_matmul *m = &k->u.matmul;
+    const int64_t a =
+        extent(m->batch, m->ta ? m->k : m->m, m->ta ? m->m : m->k, m->lda, m->stride_a);
+    const int64_t b =
+        extent(m->batch, m->tb ? m->n : m->k, m->tb ? m->k : m->n, m->ldb, m->stride_b);
+    const int64_t c = extent(m->batch, m->m, m->n, m->ldc, m->stride_c);
+    enum kern_status rc;
 
-    if (m->batch < 0 || m->m < 0 || m->n < 0 || m->k < 0 || a < 0 || b < 0 || c < 0 ||
-        m->act > KERN_ACT_TANH)
-        return cpu_err(e, KERN_EINVAL, "matmul: bad sizes or strides");
-    st = cpu_want(p, op, op->in[0], false, DT_F32, a, "a", e);
-    if (st == KERN_OK)
-        st = cpu_want(p, op, op->in[1], false, DT_F32, b, "b", e);
-    if (st == KERN_OK)
-        st = cpu_want(p, op, op->in[2], true, DT_F32, m->n, "bias", e);
-    return st == KERN_OK ? cpu_want(p, op, op->out[0], false, DT_F32, c, "result", e) : st;
+    if (m->batch > 1 && m->stride_c == 0)
+        return cpu_err(e, KERN_EINVAL,
+                       "cpu: %.80s: matrices of a batch are written over each other", k->label);
+    if ((unsigned)m->act > KERN_ACT_TANH)
+        return cpu_err(e, KERN_EINVAL, "cpu: %.80s: activation %d is not known", k->label,
+                       (int)m->act);
+    rc = cpu_want(p, k, k->in[0], false, DT_F32, a, "a", e);
+    if (rc == KERN_OK)
+        rc = cpu_want(p, k, k->in[1], false, DT_F32, b, "b", e);
+    if (rc == KERN_OK)
+        rc = cpu_want(p, k, k->in[2], true, DT_F32, m->n, "bias", e);
+    return rc == KERN_OK ? cpu_want(p, k, k->out[0], false, DT_F32, c, "result", e) : rc;
+}
+
+static void run_nothing(const struct cpu_op *op, const struct cpu_run *r)
+{
+    (void)op;
+    (void)r;
 }
 
 enum kern_status cpu_prepare_matmul(struct kern_dev *d, const struct kern_program *p,
                                     struct cpu_op *op, struct kern_err *e)
 {
     const struct kern_matmul *m = &op->op.u.matmul;
-    enum kern_status st = check(p, &op->op, e);
-    struct matmul *x;
+    const enum kern_status rc = check(p, &op->op, e);
+    struct tiles *s;
 
-    if (st != KERN_OK)
-        return st;
-    op->run = run_plain;
-    if ((double)m->m * (double)m->n * (double)m->k <= TINY || m->batch == 0)
-        return KERN_OK;
-    x = calloc(1, sizeof *x);
-    if (!x)
-        return cpu_err(e, KERN_ENOMEM, "matmul: out of memory");
-    op->own = x;
-    op->free_own = matmul_free;
+    op->run = m->batch == 0 || m->m == 0 || m->n == 0 ? run_nothing : run_small;
+    if (rc != KERN_OK || op->run == run_nothing || macs(m) <= SMALL)
+        return rc;
+    s = calloc(1, sizeof *s);
+    if (!s)
+        return cpu_err(e, KERN_ENOMEM, "cpu: %.80s: no memory", op->op.label);
+    op->own = s;
+    op->free_own = tiles_free;
     op->run = run_tiles;
-    return make_tiles(d, x, m, op->op.in[2] >= 0, e);
+    return make_tiles(d, &op->op, s, e);
 }

@@ -1,13 +1,15 @@
-// onednn.cpp - matrix products by oneDNN. Every exception ends here: oneDNN throws bad_alloc
-// through its C interface too.
+/* onednn.cpp - matrix products by oneDNN. Every exception ends here: it throws bad_alloc through
+ * its C interface too. */
 #include "kernels/cpu/onednn.h"
 
 #include <dlfcn.h>
+
 #include <cstdio>
+#include <exception>
 #include <map>
+#include <memory>
 #include <new>
 #include <tuple>
-#include <unordered_map>
 
 #include <dnnl.hpp>
 
@@ -29,38 +31,41 @@ dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t ld, bool transpose
                     transposed ? md::dims{1, ld} : md::dims{ld, 1});
 }
 
+/* relu is not among them: oneDNN's turns a NaN into 0. */
+bool algorithm_of(int act, dnnl::algorithm *out)
+{
+    switch (act) {
+    case KERN_ACT_GELU_TANH:
+        *out = dnnl::algorithm::eltwise_gelu_tanh;
+        return true;
+    case KERN_ACT_GELU_ERF:
+        *out = dnnl::algorithm::eltwise_gelu_erf;
+        return true;
+    case KERN_ACT_SIGMOID:
+        *out = dnnl::algorithm::eltwise_logistic;
+        return true;
+    case KERN_ACT_TANH:
+        *out = dnnl::algorithm::eltwise_tanh;
+        return true;
+    default:
+        return false;
+    }
+}
+
 dnnl::primitive_attr attributes(const mm_shape &s)
 {
     dnnl::primitive_attr attr;
     dnnl::post_ops ops;
-    auto act = [&ops](dnnl::algorithm a) {
-#if DNNL_VERSION_MAJOR >= 3
-        ops.append_eltwise(a, 0.f, 0.f);
-#else
-        ops.append_eltwise(1.f, a, 0.f, 0.f);
-#endif
-    };
+    dnnl::algorithm act;
 
-    // the caller's scratch: one primitive is run by several threads at once
+    /* the caller's scratch: one primitive is run by several threads at once */
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    switch (s.act) {
-    case KERN_ACT_RELU:
-        act(dnnl::algorithm::eltwise_relu);
-        break;
-    case KERN_ACT_GELU_TANH:
-        act(dnnl::algorithm::eltwise_gelu_tanh);
-        break;
-    case KERN_ACT_GELU_ERF:
-        act(dnnl::algorithm::eltwise_gelu_erf);
-        break;
-    case KERN_ACT_SIGMOID:
-        act(dnnl::algorithm::eltwise_logistic);
-        break;
-    case KERN_ACT_TANH:
-        act(dnnl::algorithm::eltwise_tanh);
-        break;
-    default:
-        break;
+    if (algorithm_of(s.act, &act)) {
+#if DNNL_VERSION_MAJOR >= 3
+        ops.append_eltwise(act, 0.f, 0.f);
+#else
+        ops.append_eltwise(1.f, act, 0.f, 0.f);
+#endif
     }
     if (s.accumulate)
         ops.append_sum(1.f);
@@ -70,10 +75,9 @@ dnnl::primitive_attr attributes(const mm_shape &s)
 
 dnnl::matmul::primitive_desc describe(const dnnl::engine &e, const mm_shape &s)
 {
-    auto a = matrix(s.m, s.k, s.lda, s.ta), b = matrix(s.k, s.n, s.ldb, s.tb),
-         c = matrix(s.m, s.n, s.ldc, false);
-    auto bias = matrix(1, s.n, s.n, false);
-    auto attr = attributes(s);
+    const auto a = matrix(s.m, s.k, s.lda, s.ta), b = matrix(s.k, s.n, s.ldb, s.tb);
+    const auto bias = matrix(1, s.n, s.n, false), c = matrix(s.m, s.n, s.ldc, false);
+    const auto attr = attributes(s);
 #if DNNL_VERSION_MAJOR >= 3
     return s.bias ? dnnl::matmul::primitive_desc(e, a, b, bias, c, attr)
                   : dnnl::matmul::primitive_desc(e, a, b, c, attr);
@@ -83,7 +87,8 @@ dnnl::matmul::primitive_desc describe(const dnnl::engine &e, const mm_shape &s)
 #endif
 }
 
-// One OpenMP thread in whichever thread this is: libgomp may not even be there.
+/* One OpenMP thread in whichever thread this is: the pool is all there is. A oneDNN without OpenMP
+ * has no such function. */
 void one_omp_thread()
 {
     thread_local bool done = false;
@@ -103,11 +108,47 @@ struct dnnl_cache {
 };
 
 struct mm {
-    const made *p;
+    const made *p; /* the cache's */
     dnnl::stream stream;
     dnnl::memory a, b, c, bias, scratch;
-    std::unordered_map<int, dnnl::memory> args;
+    dnnl_exec_arg_t args[5]; /* the handles of the above: an execution then makes no list of them */
+    int n_args;
 };
+
+namespace
+{
+const made *find_or_make(dnnl_cache *c, const mm_shape &s)
+{
+    const int flags = s.ta | s.tb << 1 | s.bias << 2 | s.accumulate << 3;
+    const key k{s.m, s.n, s.k, s.lda, s.ldb, s.ldc, flags, s.act};
+    auto at = c->made_of.find(k);
+
+    if (at == c->made_of.end()) {
+        const auto pd = describe(c->engine, s);
+        at = c->made_of.emplace(k, made{pd, dnnl::matmul(pd)}).first;
+    }
+    return &at->second;
+}
+
+void fill(mm *m, dnnl_cache *c, const mm_shape &s)
+{
+    m->p = find_or_make(c, s);
+    m->stream = dnnl::stream(c->engine);
+    const auto &pd = m->p->pd;
+    m->a = dnnl::memory(pd.src_desc(), c->engine, DNNL_MEMORY_NONE);
+    m->b = dnnl::memory(pd.weights_desc(), c->engine, DNNL_MEMORY_NONE);
+    m->c = dnnl::memory(pd.dst_desc(), c->engine, DNNL_MEMORY_NONE);
+    m->scratch = dnnl::memory(pd.scratchpad_desc(), c->engine);
+    m->args[m->n_args++] = {DNNL_ARG_SRC, m->a.get()};
+    m->args[m->n_args++] = {DNNL_ARG_WEIGHTS, m->b.get()};
+    m->args[m->n_args++] = {DNNL_ARG_DST, m->c.get()};
+    m->args[m->n_args++] = {DNNL_ARG_SCRATCHPAD, m->scratch.get()};
+    if (!s.bias)
+        return;
+    m->bias = dnnl::memory(pd.bias_desc(), c->engine, DNNL_MEMORY_NONE);
+    m->args[m->n_args++] = {DNNL_ARG_BIAS, m->bias.get()};
+}
+} // namespace
 
 dnnl_cache *dnnl_cache_new(void)
 {
@@ -129,30 +170,9 @@ int mm_new(dnnl_cache *c, const mm_shape *s, mm **out, char *why, size_t cap)
     *out = nullptr;
     try {
         one_omp_thread();
-        int flags = s->ta | s->tb << 1 | s->bias << 2 | s->accumulate << 3;
-        key k{s->m, s->n, s->k, s->lda, s->ldb, s->ldc, flags, s->act};
-        auto at = c->made_of.find(k);
-        if (at == c->made_of.end()) {
-            auto pd = describe(c->engine, *s);
-            at = c->made_of.emplace(k, made{pd, dnnl::matmul(pd)}).first;
-        }
-        auto *m = new mm;
-        m->p = &at->second;
-        const auto &pd = m->p->pd;
-        m->stream = dnnl::stream(c->engine);
-        m->a = dnnl::memory(pd.src_desc(), c->engine, DNNL_MEMORY_NONE);
-        m->b = dnnl::memory(pd.weights_desc(), c->engine, DNNL_MEMORY_NONE);
-        m->c = dnnl::memory(pd.dst_desc(), c->engine, DNNL_MEMORY_NONE);
-        m->scratch = dnnl::memory(pd.scratchpad_desc(), c->engine);
-        m->args = {{DNNL_ARG_SRC, m->a},
-                   {DNNL_ARG_WEIGHTS, m->b},
-                   {DNNL_ARG_DST, m->c},
-                   {DNNL_ARG_SCRATCHPAD, m->scratch}};
-        if (s->bias) {
-            m->bias = dnnl::memory(pd.bias_desc(), c->engine, DNNL_MEMORY_NONE);
-            m->args[DNNL_ARG_BIAS] = m->bias;
-        }
-        *out = m;
+        auto m = std::unique_ptr<mm>(new mm{});
+        fill(m.get(), c, *s);
+        *out = m.release();
         return 0;
     } catch (const std::exception &e) {
         std::snprintf(why, cap, "oneDNN: %s", e.what());
@@ -174,11 +194,12 @@ int mm_run(mm *m, const float *a, const float *b, const float *bias, float *c)
         m->a.set_data_handle(const_cast<float *>(a));
         m->b.set_data_handle(const_cast<float *>(b));
         m->c.set_data_handle(c);
-        if (m->bias)
+        if (m->n_args == 5)
             m->bias.set_data_handle(const_cast<float *>(bias));
-        m->p->prim.execute(m->stream, m->args);
-        m->stream.wait();
-        return 0;
+        if (dnnl_primitive_execute(m->p->prim.get(), m->stream.get(), m->n_args, m->args) !=
+            dnnl_success)
+            return -1;
+        return dnnl_stream_wait(m->stream.get()) == dnnl_success ? 0 : -1;
     } catch (...) {
         return -1;
     }
@@ -187,6 +208,7 @@ int mm_run(mm *m, const float *a, const float *b, const float *bias, float *c)
 const char *cpu_dnnl_version(char *buf, size_t cap)
 {
     const dnnl_version_t *v = dnnl_version();
+
     std::snprintf(buf, cap, "%d.%d.%d", v->major, v->minor, v->patch);
     return buf;
 }

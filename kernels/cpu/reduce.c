@@ -487,7 +487,7 @@ enum kern_status cpu_prepare_reduce(struct kern_dev *d, const struct kern_progra
     const struct kern_op *k = &op->op;
     const bool is_int = is_i32(p, k->in[0]), picks = k->code == KERN_ARGMAX || k->code == KERN_TOPK;
     const enum dtype t = is_int ? DT_I32 : DT_F32;
-    int64_t rows, all, out;
+    int64_t rows = 0, all = 0, out;
     enum kern_status rc = check_axis(op, &rows, &all, e);
 
     (void)d;
