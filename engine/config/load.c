@@ -341,7 +341,7 @@ static struct tree *read_file(struct loading *l, const char *path, const struct 
     next[n] = real;
     if (fs_read_file(path, TREE_FILE_MAX, ERR_CONFIG, &text, &len, &e) != ERR_OK) {
         /* the message names the file */
-        errors_add(&l->e, from, *from->file ? "extends" : "", "%s", e.msg);
+        errors_add(&l->e, from, depth > 0 ? "extends" : "", "%s", e.msg);
         return NULL;
     }
     dir = fs_dirname(path);

@@ -359,7 +359,8 @@ static void finish(struct loop *l, enum err_code rc, int caught, const struct er
     end->step = l->t->step;
     l->state.exit_code = end->exit_code;
     if (rc != ERR_OK)
-        snprintf(l->state.reason, sizeof l->state.reason, "%.*s", (int)sizeof l->state.reason - 1, e->msg);
+        snprintf(l->state.reason, sizeof l->state.reason, "%.*s", (int)sizeof l->state.reason - 1,
+                 e->msg);
     else if (stopped)
         snprintf(l->state.reason, sizeof l->state.reason, "%s",
                  caught == SIGINT ? "interrupted (SIGINT)" : "terminated (SIGTERM)");

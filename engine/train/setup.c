@@ -198,7 +198,7 @@ enum err_code trainer_reserve(struct trainer *t, struct err *e)
     rc = step_flush(t, e); /* nothing may still run in memory that goes */
 
     if (rc == ERR_OK && (!t->arena.mem || arena > t->arena.bytes))
-        rc = check_memory(t, arena + input, e);
+        rc = check_memory(t, arena + input + (t->store.params.mem ? 0 : store_bytes(&t->store)), e);
     if (rc == ERR_OK)
         rc = grow(t, &t->arena, arena, e);
     if (rc == ERR_OK)
@@ -326,6 +326,9 @@ static enum err_code open_model(struct trainer *t, struct err *e)
                              .print = print_from_script,
                              .print_arg = t};
     enum err_code rc = script_open(&so, &t->script, e);
+
+    if (rc == ERR_IO) /* a file that the config names is not there */
+        rc = err_set(e, ERR_CONFIG, "model.script: %s", e->msg);
 
     t->n_fields = data_fields(t->data.train, &t->fields);
     t->maker = (struct program_maker){.script = t->script,
@@ -463,7 +466,9 @@ static enum err_code open_on_device(struct trainer *t, struct err *e)
     if (rc == ERR_OK)
         rc = open_programs(t, e);
     if (rc == ERR_OK)
-        rc = trainer_reserve(t, e);
+        rc = trainer_reserve(t, e); /* which checks the whole first */
+    if (rc == ERR_OK)
+        rc = store_take(&t->store, e);
     if (rc == ERR_OK)
         rc = open_events(t, e);
     if (rc == ERR_OK)

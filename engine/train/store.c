@@ -120,7 +120,6 @@ static enum err_code lay_out(struct store *s, const struct trace *t, const struc
 enum err_code store_init(struct store *s, const struct device *d, const struct trace *t,
                          const struct config *c, struct hyper *h, struct err *e)
 {
-    enum err_code rc;
 
     memset(s, 0, sizeof *s);
     s->d = d;
@@ -133,13 +132,22 @@ enum err_code store_init(struct store *s, const struct device *d, const struct t
         s->n_moments = 2;
         s->moment_names = adam_moments;
     }
-    rc = lay_out(s, t, c, h, e);
+    return lay_out(s, t, c, h, e);
+}
+
+int64_t store_bytes(const struct store *s)
+{
+    return s->count * 8 + plan_state_bytes(s->count, s->n_moments);
+}
+
+enum err_code store_take(struct store *s, struct err *e)
+{
+    enum err_code rc = device_mem_new(s->d, s->count * 4, &s->params, e);
+
     if (rc == ERR_OK)
-        rc = device_mem_new(d, s->count * 4, &s->params, e);
+        rc = device_mem_new(s->d, s->count * 4, &s->grads, e);
     if (rc == ERR_OK)
-        rc = device_mem_new(d, s->count * 4, &s->grads, e);
-    if (rc == ERR_OK)
-        rc = device_mem_new(d, plan_state_bytes(s->count, s->n_moments), &s->state, e);
+        rc = device_mem_new(s->d, plan_state_bytes(s->count, s->n_moments), &s->state, e);
     if (rc == ERR_OK)
         rc = device_zero(&s->params, e);
     if (rc == ERR_OK)
@@ -224,6 +232,8 @@ static enum err_code fill_from(struct store *s, const struct config *c, float *h
     enum err_code rc = safetensors_open(c->init.from, &st, e);
     int found = 0;
 
+    if (rc == ERR_IO) /* a file that the config names is not there */
+        return err_set(e, ERR_CONFIG, "init.from: %s", e ? e->msg : "");
     if (rc != ERR_OK)
         return rc;
     for (int i = 0; i < s->n && rc == ERR_OK; i++) {

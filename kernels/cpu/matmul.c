@@ -8,7 +8,7 @@
 #include "kernels/cpu/onednn.h"
 
 enum {
-    SMALL = 16384,       /* m n k up to which the loops of ours are taken */
+    SMALL = 1024,        /* m n k up to which the loops of ours are taken */
     TILES = 16,          /* at most */
     TILE_FLOP = 2000000, /* of one tile at least, where there is so much */
     TILE_ALIGN = 16,     /* rows or columns of a tile: whole vectors */
@@ -31,8 +31,8 @@ struct job {
     const struct cpu_vec *v;
     const struct tile *tile;
     const float *a, *b, *bias;
-    float *c;
-    int64_t per; /* small products of a chunk */
+    float *c, *aside; /* [batch][m][n], for an activation onto what is there: NULL otherwise */
+    int64_t per;      /* small products of a chunk */
 };
 
 static int64_t min64(int64_t a, int64_t b)
@@ -47,19 +47,17 @@ static int64_t ceil_div(int64_t a, int64_t b)
 
 /* ---- small products: CPU_TILE results at a time ---- */
 
-/* Row i of the product, w columns from j on. What lies together along k is a dot product, the rest
- * goes in order of k. */
+/* Row i of the product, w columns from j on; each a sum in order of k. */
 static void row_part(const struct job *x, const float *a, const float *b, int64_t i, int64_t j,
                      int64_t w, float *y)
 {
     const struct kern_matmul *m = x->m;
     const int64_t row_a = m->ta ? 1 : m->lda, step_a = m->ta ? m->lda : 1;
     const int64_t col_b = m->tb ? m->ldb : 1, step_b = m->tb ? 1 : m->ldb;
-    const bool dots = step_a == 1 && step_b == 1;
 
     for (int64_t c = 0; c < w; c++)
-        y[c] = dots ? x->v->dot(a + i * row_a, b + (j + c) * col_b, m->k) : 0;
-    for (int64_t k = 0; k < m->k && !dots; k++) {
+        y[c] = 0;
+    for (int64_t k = 0; k < m->k; k++) {
         const float f = a[i * row_a + k * step_a], *row = b + k * step_b + j * col_b;
         for (int64_t c = 0; c < w && col_b == 1; c++)
             y[c] += f * row[c];
@@ -166,11 +164,23 @@ static void run_small(const struct cpu_op *op, const struct cpu_run *r)
 
 /* ---- tiles ---- */
 
-static void relu_rows(float *c, int64_t rows, int64_t cols, int64_t ld)
+/* c = act(src), or c += act(src): src may be c itself, or lie aside. The library's own activations
+ * are faster by little, but some make a NaN a number. */
+static void activate_rows(const struct job *x, const float *src, int64_t ld, float *c, int64_t rows,
+                          int64_t cols)
 {
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < cols; j++)
-            c[i * ld + j] = c[i * ld + j] <= 0 ? 0 : c[i * ld + j]; /* a NaN stays */
+    const int64_t width = min64(cols, CPU_TILE), high = CPU_TILE / width;
+    float y[CPU_TILE] = {0};
+
+    for (int64_t i = 0; i < rows; i += high)
+        for (int64_t j = 0; j < cols; j += width) {
+            const int64_t h = min64(rows - i, high), w = min64(cols - j, width);
+            for (int64_t r = 0; r < h; r++)
+                memcpy(y + r * w, src + (i + r) * ld + j, (size_t)w * sizeof *y);
+            activate(x->v, x->m->act, y);
+            for (int64_t r = 0; r < h; r++)
+                store_part(x->m, c + (i + r) * x->m->ldc + j, y + r * w, w);
+        }
 }
 
 /* The library failed: NaN, so that the step is seen to be bad and skipped, not a stale result that
@@ -182,22 +192,31 @@ static void spoil_rows(float *c, int64_t rows, int64_t cols, int64_t ld)
             c[i * ld + j] = NAN;
 }
 
+/* Product k of tile t. */
+static void tile_product(const struct job *x, const struct tile *t, int64_t k)
+{
+    const struct kern_matmul *m = x->m;
+    const float *a = x->a + k * m->stride_a + t->row * (m->ta ? 1 : m->lda);
+    const float *b = x->b + k * m->stride_b + t->col * (m->tb ? m->ldb : 1);
+    const float *bias = x->bias ? x->bias + t->col : NULL;
+    float *c = x->c + k * m->stride_c + t->row * m->ldc + t->col;
+    float *aside = x->aside ? x->aside + (k * m->m + t->row) * m->n + t->col : NULL;
+
+    if (mm_run(t->mm, a, b, bias, aside ? aside : c) < 0)
+        spoil_rows(c, t->rows, t->cols, m->ldc);
+    else if (aside)
+        activate_rows(x, aside, m->n, c, t->rows, t->cols);
+    else if (m->act != KERN_ACT_NONE)
+        activate_rows(x, c, m->ldc, c, t->rows, t->cols);
+}
+
 static void run_tile(void *arg, int64_t i)
 {
     const struct job *x = arg;
-    const struct kern_matmul *m = x->m;
     const struct tile *t = &x->tile[i];
-    const float *a = x->a + t->row * (m->ta ? 1 : m->lda),
-                *b = x->b + t->col * (m->tb ? m->ldb : 1);
-    const float *bias = x->bias ? x->bias + t->col : NULL;
 
-    for (int64_t k = t->batch; k < t->batch + t->n_batch; k++) {
-        float *c = x->c + k * m->stride_c + t->row * m->ldc + t->col;
-        if (mm_run(t->mm, a + k * m->stride_a, b + k * m->stride_b, bias, c) < 0)
-            spoil_rows(c, t->rows, t->cols, m->ldc);
-        else if (m->act == KERN_ACT_RELU)
-            relu_rows(c, t->rows, t->cols, m->ldc);
-    }
+    for (int64_t k = t->batch; k < t->batch + t->n_batch; k++)
+        tile_product(x, t, k);
 }
 
 static void run_tiles(const struct cpu_op *op, const struct cpu_run *r)
@@ -206,6 +225,7 @@ static void run_tiles(const struct cpu_op *op, const struct cpu_run *r)
     struct job x = job_of(op, r);
 
     x.tile = s->tile;
+    x.aside = op->scratch;
     pool_run(r->d->pool, s->n, 2 * (double)x.m->batch * macs(x.m) / 100, run_tile, &x);
 }
 
@@ -229,6 +249,12 @@ static int64_t parts_of(double flop, int64_t most)
     return parts < 1 ? 1 : parts;
 }
 
+/* An activated product that is added to what is there has to lie somewhere meanwhile. */
+static bool is_aside(const struct kern_matmul *m)
+{
+    return m->accumulate && m->act != KERN_ACT_NONE;
+}
+
 static enum kern_status add_tile(struct kern_dev *d, const struct kern_op *k, struct tiles *s,
                                  struct tile t, struct kern_err *e)
 {
@@ -238,12 +264,11 @@ static enum kern_status add_tile(struct kern_dev *d, const struct kern_op *k, st
                                    .k = m->k,
                                    .lda = m->lda,
                                    .ldb = m->ldb,
-                                   .ldc = m->ldc,
+                                   .ldc = is_aside(m) ? m->n : m->ldc,
                                    .ta = m->ta,
                                    .tb = m->tb,
                                    .bias = k->in[2] >= 0,
-                                   .accumulate = m->accumulate,
-                                   .act = (int)m->act};
+                                   .accumulate = m->accumulate && !is_aside(m)};
     char why[256] = "";
 
     if (mm_new(d->dnnl, &shape, &t.mm, why, sizeof why) < 0)
@@ -357,5 +382,8 @@ enum kern_status cpu_prepare_matmul(struct kern_dev *d, const struct kern_progra
     op->own = s;
     op->free_own = tiles_free;
     op->run = run_tiles;
+    if (is_aside(m) && (__builtin_mul_overflow(m->batch, m->m, &op->scratch_count) ||
+                        __builtin_mul_overflow(op->scratch_count, m->n, &op->scratch_count)))
+        return cpu_err(e, KERN_EINVAL, "cpu: %.80s: the shape is too large", op->op.label);
     return make_tiles(d, &op->op, s, e);
 }

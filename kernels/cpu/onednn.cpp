@@ -13,11 +13,9 @@
 
 #include <dnnl.hpp>
 
-#include "kernels/kernels.h"
-
 namespace
 {
-using key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int, int>;
+using key = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int>;
 
 struct made {
     dnnl::matmul::primitive_desc pd;
@@ -31,42 +29,13 @@ dnnl::memory::desc matrix(int64_t rows, int64_t cols, int64_t ld, bool transpose
                     transposed ? md::dims{1, ld} : md::dims{ld, 1});
 }
 
-/* relu is not among them: oneDNN's turns a NaN into 0. */
-bool algorithm_of(int act, dnnl::algorithm *out)
-{
-    switch (act) {
-    case KERN_ACT_GELU_TANH:
-        *out = dnnl::algorithm::eltwise_gelu_tanh;
-        return true;
-    case KERN_ACT_GELU_ERF:
-        *out = dnnl::algorithm::eltwise_gelu_erf;
-        return true;
-    case KERN_ACT_SIGMOID:
-        *out = dnnl::algorithm::eltwise_logistic;
-        return true;
-    case KERN_ACT_TANH:
-        *out = dnnl::algorithm::eltwise_tanh;
-        return true;
-    default:
-        return false;
-    }
-}
-
 dnnl::primitive_attr attributes(const mm_shape &s)
 {
     dnnl::primitive_attr attr;
     dnnl::post_ops ops;
-    dnnl::algorithm act;
 
     /* the caller's scratch: one primitive is run by several threads at once */
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (algorithm_of(s.act, &act)) {
-#if DNNL_VERSION_MAJOR >= 3
-        ops.append_eltwise(act, 0.f, 0.f);
-#else
-        ops.append_eltwise(1.f, act, 0.f, 0.f);
-#endif
-    }
     if (s.accumulate)
         ops.append_sum(1.f);
     attr.set_post_ops(ops);
@@ -120,7 +89,7 @@ namespace
 const made *find_or_make(dnnl_cache *c, const mm_shape &s)
 {
     const int flags = s.ta | s.tb << 1 | s.bias << 2 | s.accumulate << 3;
-    const key k{s.m, s.n, s.k, s.lda, s.ldb, s.ldc, flags, s.act};
+    const key k{s.m, s.n, s.k, s.lda, s.ldb, s.ldc, flags};
     auto at = c->made_of.find(k);
 
     if (at == c->made_of.end()) {

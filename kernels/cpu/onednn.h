@@ -16,12 +16,11 @@ extern "C" {
 struct dnnl_cache; /* engine and primitives by shape; of one device, one thread at a time */
 struct mm; /* one product of a fixed shape, with scratch of its own: run by one thread at a time */
 
-/* c [m][n] = act(op(a) [m][k] . op(b) [k][n] + bias [n]), onto c where `accumulate`. ld: row length
+/* c [m][n] = op(a) [m][k] . op(b) [k][n] + bias [n], onto c where `accumulate`. ld: row length
  * in memory, of the matrix as it lies there (of a, m when ta). All dimensions >= 1. */
 struct mm_shape {
     int64_t m, n, k, lda, ldb, ldc;
     bool ta, tb, bias, accumulate;
-    int act; /* enum kern_act */
 };
 
 struct dnnl_cache *dnnl_cache_new(void);    /* NULL: no memory, or no CPU engine */

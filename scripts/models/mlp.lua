@@ -3,9 +3,9 @@
 local nn = require "nn"
 
 return function(args)
-  local net = nn.sequential {nn.flatten()}
+  local net, dropout = nn.sequential {nn.flatten()}, args.dropout or 0
   for _, width in ipairs(args.hidden or {128}) do
-    net:add(nn.linear(width), nn.relu(), nn.dropout(args.dropout or 0))
+    net:add(nn.linear(width), nn.relu(), nn.dropout(dropout))
   end
   net:add(nn.linear(args.classes))
 
