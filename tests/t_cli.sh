@@ -79,6 +79,7 @@ ok $? "--json streamed what metrics.jsonl has"
 run ls --runs "$tmp/runs"; code_is 0 "ls"; out_has '^done .*digits-mlp'
 run ls --json --runs "$tmp/runs"; out_has '"state":"done"'
 run show @ --runs "$tmp/runs"; code_is 0 "show"; out_has 'valid.accuracy'
+grep -q '^  script: model/mlp.lua ' "$dir/config.yaml"; ok $? "its config names the copy of the model"
 # the same config again, from the run's own copy: the same weights
 run train "$dir/config.yaml" --json --runs "$tmp/again"; code_is 0 "the run's own config trains"
 cmp -s "$dir/checkpoints/step-000000046/model.safetensors" "$tmp"/again/*/checkpoints/step-000000046/model.safetensors; ok $? "and ends with the same bytes"

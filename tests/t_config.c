@@ -296,7 +296,7 @@ static bool same_dump(struct config *c)
     struct config *d;
     bool same;
 
-    config_dump(c, &a);
+    config_dump(c, NULL, &a);
     d = config_load_text(str_c(&a), a.len, "dump.yaml", "/", NULL, 0, &errs);
     if (!d) {
         note("%s", errs.n ? errs.err[0].msg : "?");

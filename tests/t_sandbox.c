@@ -412,6 +412,22 @@ static void test_locale(void)
     setlocale(LC_ALL, "C");
 }
 
+/* The wall clock ends what the other budgets would allow. */
+static void time_limit(void)
+{
+    const char *text = "while true do end";
+    struct script_opts o = opts();
+    struct script *s = NULL;
+    struct err e = {0};
+
+    o.max_instructions = INT64_MAX;
+    o.max_seconds = 0.05;
+    ok(script_open_text(&o, text, strlen(text), &s, &e) == ERR_SCRIPT &&
+           strstr(e.msg, "over the time budget"),
+       "a loop without end meets the clock: %s", e.msg);
+    script_free(s);
+}
+
 int main(void)
 {
     struct err e;
@@ -433,5 +449,6 @@ int main(void)
     test_coroutines();
     test_locale();
     fs_remove_tree(dir, &e);
+    time_limit();
     return tap_done();
 }

@@ -165,7 +165,7 @@ bool config_is_set(const struct config *c, const struct key_def *k); /* false: a
 
 /* The whole as YAML, every value explicit, each line ending in a comment that says where it came
  * from. Loading what was written gives an equal config (paths are absolute in it). */
-void config_dump(const struct config *c, struct str *out);
+void config_dump(const struct config *c, const char *script, struct str *out);
 /* Things worth saying that are no errors: "train.epochs (command line) replaces train.steps
  * (digits.yaml:20:3)". One a line. */
 const char *config_notes(const struct config *c);

@@ -188,7 +188,7 @@ static const char *origin_of(const struct config *c, const struct key_def *k)
     return o;
 }
 
-void config_dump(const struct config *c, struct str *out)
+void config_dump(const struct config *c, const char *script, struct str *out)
 {
     char section[64] = "";
 
@@ -204,7 +204,10 @@ void config_dump(const struct config *c, struct str *out)
         }
         begin = out->len;
         str_addf(out, "%s%s: ", dot ? "  " : "", dot ? dot + 1 : k->path);
-        config_value_text(c, k, out);
+        if (script && k->offset == offsetof(struct config, model.script))
+            put_text(out, script);
+        else
+            config_value_text(c, k, out);
         while (out->len - begin < 48 && !out->oom)
             str_addc(out, ' ');
         str_addf(out, "  # %s\n", origin_of(c, k));

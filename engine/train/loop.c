@@ -256,10 +256,11 @@ static enum err_code write_start(struct loop *l, struct err *e)
 {
     struct trainer *t = l->t;
     struct str text = {0}, members = {0}, hashes = {0};
-    char hash[65];
+    char hash[65], script[300];
     enum err_code rc;
 
-    config_dump(t->c, &text);
+    snprintf(script, sizeof script, "model/%s", fs_basename(t->c->model.script));
+    config_dump(t->c, script, &text);
     rc = rundir_write(l->r, "config.yaml", str_c(&text), text.len, e);
     str_reset(&text);
     data_describe(&t->data, &text);

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         err_list_release(&errs);
         return 0;
     }
-    config_dump(c, &text);
+    config_dump(c, NULL, &text);
     d = config_load_text(str_c(&text), text.len, "dump.yaml", "/nonexistent", NULL, 0, &again);
     if (!d)
         abort(); /* what we write we must read */

@@ -54,7 +54,7 @@ static void print_text(const struct config *c, const struct trainer *t,
     struct str text = {0}, groups = {0};
     char a[32], b[32];
 
-    config_dump(c, &text);
+    config_dump(c, NULL, &text);
     trainer_groups(t, &groups);
     printf("%s\n", str_c(&text));
     print_layers(s);
