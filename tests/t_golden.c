@@ -174,6 +174,44 @@ static void threads_do_not_matter(const char *dir)
     mem_free(b.weights);
 }
 
+/* ---- a step allocates nothing of ours ---- */
+
+struct watch {
+    long at[STEPS + 1];
+};
+
+static void on_tick(void *arg, int64_t step, double t)
+{
+    (void)t;
+    if (step <= STEPS)
+        ((struct watch *)arg)->at[step] = mem_count();
+}
+
+static void steps_allocate_nothing(void)
+{
+    char *words[] = {(char[]){"train.log_every=1000"}, (char[]){"optimizer.name=adamw"},
+                     (char[]){"accumulate=2"}, (char[]){"batch=16"}};
+    struct trainer_opts o = {.shipped = "scripts"};
+    struct watch w = {0};
+    struct train_observer obs = {.arg = &w, .tick = on_tick};
+    struct err_list errs = {0};
+    struct config *c = config_load("tests/golden/mlp/mlp.yaml", words, 4, &errs);
+    struct trainer *t = NULL;
+    struct train_end end;
+    struct err e = {0};
+
+    ok(c && trainer_open(c, &o, &t, &e) == ERR_OK &&
+           trainer_run(t, NULL, &obs, NULL, &end, &e) == ERR_OK,
+       "twenty quiet steps%s%s", *e.msg ? ": " : "", e.msg);
+    /* the first epoch, of four steps, compiles a plan for each batch size; the last step evaluates
+     */
+    ok(w.at[STEPS - 1] > 0 && w.at[STEPS - 1] == w.at[5],
+       "steps 6 to 19 allocate nothing of ours (%ld)", w.at[STEPS - 1] - w.at[5]);
+    trainer_free(t);
+    config_free(c);
+    err_list_release(&errs);
+}
+
 int main(void)
 {
     char dir[] = "/tmp/t_golden.XXXXXX";
@@ -183,6 +221,7 @@ int main(void)
     against_pytorch(dir, "device=cpu");
     against_pytorch(dir, "device=ref");
     threads_do_not_matter(dir);
+    steps_allocate_nothing();
     fs_remove_tree(dir, NULL);
     return tap_done();
 }

@@ -9,10 +9,18 @@
 
 static atomic_long countdown; /* tests: 0 off, 1: the next one fails */
 
+static atomic_long asked;
+
+long mem_count(void)
+{
+    return atomic_load(&asked);
+}
+
 static bool fails(void)
 {
     long n = atomic_load_explicit(&countdown, memory_order_relaxed);
 
+    atomic_fetch_add_explicit(&asked, 1, memory_order_relaxed);
     while (n > 0)
         if (atomic_compare_exchange_weak(&countdown, &n, n - 1))
             return n == 1;
