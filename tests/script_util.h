@@ -22,7 +22,14 @@ static inline void on_print(void *arg, const char *line)
 static inline struct script *load(const char *text, const struct cfg_node *args, struct err *e)
 {
     struct script_opts o = {
-        .path = "model/m.lua", .shipped = "scripts", .args = args, .seed = 7, .print = on_print};
+        .path = "model/m.lua",
+        .shipped = "scripts",
+        .args = args,
+        .seed = 7,
+        .print = on_print,
+        /* the instruction budget ends what has no end, however slow the machine */
+        .max_instructions = 20000000,
+        .max_seconds = 300};
     struct script *s = NULL;
 
     said[0] = '\0';

@@ -1,4 +1,5 @@
-/* arena.h - memory that is taken piece by piece and given back all at once (a parsed config, a graph).
+/* arena.h - memory that is taken piece by piece and given back all at once (a parsed config, a
+ * graph).
  *
  * Not thread safe: one owner. Pieces are 16-byte aligned and zeroed. */
 #ifndef ARENA_H
@@ -14,8 +15,8 @@ struct arena {
 
 void arena_init(struct arena *a, size_t limit);
 void arena_release(struct arena *a);
-void *arena_alloc(struct arena *a, size_t bytes);            /* NULL: out of memory or over the limit */
-void *arena_array(struct arena *a, size_t n, size_t size);   /* NULL also if n * size overflows */
+void *arena_alloc(struct arena *a, size_t bytes); /* NULL: out of memory or over the limit */
+void *arena_array(struct arena *a, size_t n, size_t size); /* NULL also if n * size overflows */
 char *arena_strdup(struct arena *a, const char *s);
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 __attribute__((format(printf, 2, 3))) char *arena_printf(struct arena *a, const char *fmt, ...);

@@ -40,18 +40,19 @@ struct group {
 
 struct node_info {
     bool live;
-    bool
-        in_memory;  /* lies in a buffer of its own. Set for roots, inputs of kernels and bases of
-                       views before  grouping; grouping adds what crosses from one group to another */
-    bool is_static; /* in_memory before grouping: what the choice to compute again rests on, so that
-                       it is the same choice whenever it is made */
-    bool emitted;   /* kernels */
-    int group;      /* of an insn (or a view that is copied), or -1 */
-    int level;      /* kernels on the longest way to it: members of a group share it */
-    int cost;       /* instructions to compute it again from what surely lies in memory */
-    int source;     /* the one tensor that would take: SOURCE_NONE, SOURCE_MANY or its node */
-    int buf;        /* its buffer once made, or -1 */
-    int uses;       /* by live nodes, and one a root */
+    /* Lies in a buffer of its own. Set for roots, inputs of kernels and bases of views before
+     * grouping; grouping adds what crosses from one group to another. */
+    bool in_memory;
+    /* in_memory before grouping: what the choice to compute again rests on, so that it is the same
+     * choice whenever it is made. */
+    bool is_static;
+    bool emitted;    /* kernels */
+    int group;       /* of an insn (or a view that is copied), or -1 */
+    int level;       /* kernels on the longest way to it: members of a group share it */
+    int cost;        /* instructions to compute it again from what surely lies in memory */
+    int source;      /* the one tensor that would take: SOURCE_NONE, SOURCE_MANY or its node */
+    int buf;         /* its buffer once made, or -1 */
+    int uses;        /* by live nodes, and one a root */
     int folded_into; /* its work is done by that node's kernel (bias, activation), or -1 */
     int root;        /* index of the root whose memory it is computed in, or -1 */
     int out[2];      /* live OUT nodes of outputs 1 and 2, or -1 */

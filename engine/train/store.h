@@ -37,7 +37,7 @@ struct store {
 /* Lays the parameters out and asks the groups of the config; takes no memory of the device yet. */
 enum err_code store_init(struct store *s, const struct device *d, const struct trace *t,
                          const struct config *c, struct hyper *h, struct err *e);
-int64_t store_bytes(const struct store *s); /* what store_take will ask for */
+int64_t store_bytes(const struct store *s);               /* what store_take will ask for */
 enum err_code store_take(struct store *s, struct err *e); /* takes the arenas, zeroed */
 void store_release(struct store *s);
 

@@ -71,7 +71,7 @@ static float row_lse(const struct cpu_vec *v, const float *x, int64_t n)
 static void softmax_row(const struct cpu_vec *v, const float *x, float *y, int64_t n)
 {
     const float max = v->max(x, n);
-    float sum;
+    float scale;
 
     if (max == -INFINITY) {
         memset(y, 0, (size_t)n * sizeof *y);
@@ -79,10 +79,10 @@ static void softmax_row(const struct cpu_vec *v, const float *x, float *y, int64
     }
     v->exp_sub(y, x, max, n);
     if (max == INFINITY)
-        return; /* 0, and NaN where it is inf - inf */
-    sum = v->sum(y, n);
+        return;               /* 0, and NaN where it is inf - inf */
+    scale = 1 / v->sum(y, n); /* a sum of 1 at least */
     for (int64_t i = 0; i < n; i++)
-        y[i] /= sum;
+        y[i] *= scale;
 }
 
 static void log_softmax_row(const struct cpu_vec *v, const float *x, float *y, int64_t n)
