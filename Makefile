@@ -134,9 +134,9 @@ check-asan check-tsan: check-%: ## the tests under a sanitizer
 	$(MAKE) VARIANT=$* test
 
 format-check: ## every source file is as clang-format would write it
-	clang-format-14 --dry-run -Werror $(FORMATTED)
+	@clang-format-14 --dry-run -Werror $(FORMATTED)
 format: ## make it so
-	clang-format-14 -i $(FORMATTED)
+	@clang-format-14 -i $(FORMATTED)
 
 FUZZERS := $(FUZZ_SRC:tests/fuzz/fuzz_%.c=fuzz-%)
 build/fuzz/%: tests/fuzz/fuzz_%.c $(ENGINE_SRC) $(wildcard engine/*/*.h kernels/*.h)

@@ -100,32 +100,6 @@ static void row(struct loop *l, const struct metric *m, int n, bool is_eval)
     write_state(l, false);
 }
 
-/* Train losses and metrics since the last row, the rate, and the hyperparameters: lr always, others
- * when new. */
-static void train_row(struct loop *l)
-{
-    struct trainer *t = l->t;
-    struct metric m[TALLY_VALUES + 64];
-    char names[TALLY_VALUES][80];
-    int n = tally_values(&t->window, t->script, "train", m, names, TALLY_VALUES);
-    double now = trained(l), dt = now - l->row_t;
-
-    m[n++] = (struct metric){"grad_norm", t->last.norm};
-    for (int i = 0; i < t->hyper.n && n < (int)(sizeof m / sizeof *m) - 1; i++) {
-        struct hyper_item *it = &t->hyper.item[i];
-        if (i == HYPER_LR || !(it->now == it->logged))
-            m[n++] = (struct metric){it->name, it->now};
-        it->logged = it->now;
-    }
-    m[n++] =
-        (struct metric){"rate", dt > 0 ? (double)(t->samples_seen - l->row_samples) / dt : NAN};
-    row(l, m, n, false);
-    tally_reset(&t->window);
-    l->tallied_step = t->step;
-    l->row_t = now;
-    l->row_samples = t->samples_seen;
-}
-
 static enum err_code save(struct loop *l, const char *why, struct err *e)
 {
     char members[160];
@@ -167,6 +141,33 @@ static enum err_code consider_best(struct loop *l, const struct metric *m, int n
         return save(l, "best", e);
     }
     return ERR_OK;
+}
+
+/* Train losses and metrics since the last row, the rate, and the hyperparameters: lr always, others
+ * when new. */
+static enum err_code train_row(struct loop *l, struct err *e)
+{
+    struct trainer *t = l->t;
+    struct metric m[TALLY_VALUES + 64];
+    char names[TALLY_VALUES][80];
+    int n = tally_values(&t->window, t->script, "train", m, names, TALLY_VALUES);
+    double now = trained(l), dt = now - l->row_t;
+
+    m[n++] = (struct metric){"grad_norm", t->last.norm};
+    for (int i = 0; i < t->hyper.n && n < (int)(sizeof m / sizeof *m) - 1; i++) {
+        struct hyper_item *it = &t->hyper.item[i];
+        if (i == HYPER_LR || !(it->now == it->logged))
+            m[n++] = (struct metric){it->name, it->now};
+        it->logged = it->now;
+    }
+    m[n++] =
+        (struct metric){"rate", dt > 0 ? (double)(t->samples_seen - l->row_samples) / dt : NAN};
+    row(l, m, n, false);
+    tally_reset(&t->window);
+    l->tallied_step = t->step;
+    l->row_t = now;
+    l->row_samples = t->samples_seen;
+    return t->valid_count == 0 ? consider_best(l, m, n, e) : ERR_OK;
 }
 
 static enum err_code evaluate_now(struct loop *l, struct err *e)
@@ -309,16 +310,9 @@ static enum err_code after_step(struct loop *l, struct err *e)
                        "; the weights are those before it",
                        t->last.step);
     if (rc == ERR_OK && log)
-        train_row(l);
+        rc = train_row(l, e);
     if (rc == ERR_OK && eval)
         rc = evaluate_now(l, e);
-    if (rc == ERR_OK && log && t->valid_count == 0) {
-        struct metric m = {"train.loss", NAN};
-        for (int i = 0; i < l->state.n_last; i++)
-            if (strcmp(l->state.last[i].name, t->c->train.best_metric) == 0)
-                m = (struct metric){t->c->train.best_metric, l->state.last[i].value};
-        rc = consider_best(l, &m, 1, e);
-    }
     if (rc == ERR_OK && keep)
         rc = save(l, last ? "end" : "interval", e);
     return rc;
