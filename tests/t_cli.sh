@@ -132,5 +132,7 @@ else
     echo "# docs/config.md not compared: no $gen"
 fi
 for c in configs/*.yaml; do run train "$c" epochs=1 --runs "$tmp/each"; code_is 0 "$c trains"; done
+# what a sanitizer said went to the logs of the runs, like everything on 2
+! grep -l "Sanitizer" "$tmp"/*/*/log.txt >"$tmp/out" 2>/dev/null; ok $? "no run's log holds a sanitizer's report"
 echo "1..$n"
 exit $failed

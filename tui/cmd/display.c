@@ -48,6 +48,7 @@ struct display {
     _Atomic double t;
     atomic_bool gone, ending;
     atomic_int dropped;
+    char end_state[16]; /* written before `ending` is set */
 
     /* the drawing thread's own */
     struct progress progress;
@@ -243,6 +244,8 @@ static void *draw_thread(void *arg)
             continue;
         ending =
             atomic_load(&d->ending); /* read before draining: what was pushed before it is drawn */
+        if (ending)
+            memcpy(d->state, d->end_state, sizeof d->state);
         while (ring_pop(d->ring, it)) {
             if (it->is_row)
                 take_row(d, it);
@@ -298,7 +301,7 @@ void display_free(struct display *d, const char *state)
 
     if (!d)
         return;
-    snprintf(d->state, sizeof d->state, "%s", state); /* published by the store below */
+    snprintf(d->end_state, sizeof d->end_state, "%s", state); /* published by the store below */
     atomic_store(&d->ending, true);
     if (write(d->wake, &one, sizeof one) < 0)
         atomic_store(&d->ending, true);
