@@ -146,6 +146,8 @@ static void test_philox(void)
     const struct philox zero = philox4x32((struct philox){{0, 0, 0, 0}}, 0, 0);
     const uint32_t f = 0xffffffffu;
     const struct philox ones = philox4x32((struct philox){{f, f, f, f}}, f, f);
+    const struct philox pi = philox4x32(
+        (struct philox){{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}}, 0xa4093822, 0x299f31d0);
 
     ok(zero.v[0] == 0x6627e8d5 && zero.v[1] == 0xe169c58d && zero.v[2] == 0xbc57ac4c &&
            zero.v[3] == 0x9b00dbd8,
@@ -153,6 +155,9 @@ static void test_philox(void)
     ok(ones.v[0] == 0x408f276d && ones.v[1] == 0x41c83b0e && ones.v[2] == 0xa20bc7c6 &&
            ones.v[3] == 0x6d5451fd,
        "and for all ones");
+    ok(pi.v[0] == 0xd16cfe09 && pi.v[1] == 0x94fdcceb && pi.v[2] == 0x5001e420 &&
+           pi.v[3] == 0x24126ea1,
+       "and for the digits of pi, whose words all differ");
 }
 
 static bool dropout_is_philox(float p, uint64_t sample_base)

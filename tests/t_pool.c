@@ -3,6 +3,7 @@
  * here. */
 #include "kernels/cpu/pool.c"
 
+#include <math.h>
 #include <unistd.h>
 
 #include "tests/tap.h"
@@ -105,6 +106,10 @@ static void test_workers(void)
     w.elsewhere = 0;
     pool_run(p, 64, 100, look_around, &w);
     ok(w.elsewhere == 0, "a job of 100 ns stays on the caller's thread");
+    ok(helpers_for(p, 64, 1.5 * WAKE_NS) == 1 && helpers_for(p, 64, 2.5 * WAKE_NS) == 2,
+       "a small job wakes no more workers than it can feed");
+    ok(helpers_for(p, 64, INFINITY) == 3 && helpers_for(p, 2, 1e9) == 1,
+       "a large one all of them, where each has a chunk");
     pool_free(p);
     pool_free(NULL);
 }

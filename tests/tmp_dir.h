@@ -15,8 +15,8 @@ static char tmp_root[512];
 static inline const char *tmp_make(void)
 {
     const char *base = getenv("TMPDIR");
-    int n = snprintf(tmp_root, sizeof tmp_root, "%s/cupola-test-XXXXXX",
-                     base && *base ? base : "/tmp");
+    int n =
+        snprintf(tmp_root, sizeof tmp_root, "%s/cupola-test-XXXXXX", base && *base ? base : "/tmp");
 
     if (n < 0 || (size_t)n >= sizeof tmp_root || !mkdtemp(tmp_root)) {
         printf("Bail out! no temporary folder\n");
@@ -30,12 +30,12 @@ static inline void tmp_remove(void)
     fs_remove_tree(tmp_root, NULL);
 }
 
-/* One of four buffers in turn: "dir/name". */
+/* One of 32 buffers in turn: "dir/name". */
 static inline char *at(const char *dir, const char *name)
 {
-    static char buf[4][1024];
-    static int turn;
-    char *b = buf[turn++ & 3];
+    static char buf[32][1024];
+    static unsigned turn;
+    char *b = buf[turn++ & 31];
 
     snprintf(b, sizeof buf[0], "%s/%s", dir, name);
     return b;
@@ -59,12 +59,19 @@ static inline void put_text(const char *path, const char *text)
 /* The file's bytes, NUL behind them; NULL when it cannot be read. Free with mem_free. */
 static inline char *slurp(const char *path, size_t *len)
 {
-    char *text = NULL;
-    size_t n = 0;
+    FILE *f = fopen(path, "rb");
+    long size = f && fseek(f, 0, SEEK_END) == 0 ? ftell(f) : -1;
+    char *text = size >= 0 ? mem_zalloc((size_t)size + 1) : NULL;
 
-    fs_read_file(path, (size_t)1 << 26, ERR_IO, &text, &n, NULL);
+    if (text) {
+        rewind(f);
+        if (fread(text, 1, (size_t)size, f) != (size_t)size)
+            size = 0;
+    }
+    if (f)
+        fclose(f);
     if (len)
-        *len = n;
+        *len = text ? (size_t)size : 0;
     return text;
 }
 

@@ -1,6 +1,7 @@
 /* clock.c - time. */
 #include "engine/base/clock.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -25,7 +26,8 @@ double clock_wall(void)
 
 static struct tm local(double t)
 {
-    time_t whole = (time_t)t;
+    bool sane = t >= 0 && t < 253402300800.0; /* a time from a file may be anything, NaN too */
+    time_t whole = sane ? (time_t)t : 0;
     struct tm tm;
 
     memset(&tm, 0, sizeof tm);

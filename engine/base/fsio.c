@@ -20,7 +20,9 @@ int fs_write_all(int fd, const void *buf, size_t n)
         ssize_t w = write(fd, p, n);
         if (w < 0 && errno == EINTR)
             continue;
-        if (w < 0)
+        if (w == 0)
+            errno = EIO; /* nothing written and no error: do not try for ever */
+        if (w <= 0)
             return -1;
         p += w;
         n -= (size_t)w;
@@ -44,12 +46,36 @@ static int read_all(int fd, char *p, size_t n, size_t *got)
     return 0;
 }
 
+/* The file's text, at most max bytes and one to see that there are more. A size of 0 means nothing
+ * in /proc, so the buffer grows; 0, or -1 and errno. */
+static int slurp(int fd, size_t size, size_t max, char **text, size_t *len)
+{
+    size_t room = size > 0 ? size : 4096;
+
+    *len = 0;
+    for (;;) {
+        char *p = mem_realloc(*text, room + 1);
+        size_t got;
+
+        if (!p) {
+            errno = ENOMEM;
+            return -1;
+        }
+        *text = p;
+        if (read_all(fd, p + *len, room - *len, &got) < 0)
+            return -1;
+        *len += got;
+        if (*len < room || size > 0 || *len > max)
+            return 0;
+        room = room < max / 2 ? 2 * room : max + 1;
+    }
+}
+
 enum err_code fs_read_file(const char *path, size_t max, enum err_code too_large, char **out,
                            size_t *len, struct err *e)
 {
     struct stat st;
     char *text = NULL;
-    size_t want;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
     enum err_code rc;
 
@@ -66,15 +92,16 @@ enum err_code fs_read_file(const char *path, size_t max, enum err_code too_large
                      (intmax_t)st.st_size, max);
         goto out;
     }
-    /* files in /proc say 0 and have more: ask for what is allowed */
-    want = st.st_size > 0 ? (size_t)st.st_size : (max < 65536 ? max : 65536);
-    text = mem_alloc(want + 1);
-    if (!text) {
+    if (slurp(fd, (size_t)st.st_size, max, &text, len) < 0) {
+        if (errno != ENOMEM)
+            goto fail;
         rc = err_set(e, ERR_NOMEM, "%s: out of memory", path);
         goto out;
     }
-    if (read_all(fd, text, want, len) < 0)
-        goto fail;
+    if (*len > max) {
+        rc = err_set(e, too_large, "%s: has more than %zu bytes", path, max);
+        goto out;
+    }
     text[*len] = 0;
     *out = text;
     text = NULL;
@@ -89,6 +116,13 @@ out:
     return rc;
 }
 
+/* Make the names in a folder durable. Some network file systems cannot and say EINVAL: no reason to
+ * refuse to save there. */
+static int sync_folder(int dfd)
+{
+    return fsync(dfd) < 0 && errno != EINVAL ? -1 : 0;
+}
+
 static enum err_code replace(const char *dir, const char *name, const void *buf, size_t len,
                              bool sync, struct err *e)
 {
@@ -96,7 +130,7 @@ static enum err_code replace(const char *dir, const char *name, const void *buf,
     enum err_code rc = ERR_OK;
     int dfd = -1, fd = -1;
     char tmp[300];
-    bool made = false;
+    bool made = false, failed;
 
     if ((size_t)snprintf(tmp, sizeof tmp, ".%s.%ld.%u.tmp", name, (long)getpid(),
                          atomic_fetch_add(&serial, 1)) >= sizeof tmp)
@@ -110,11 +144,16 @@ static enum err_code replace(const char *dir, const char *name, const void *buf,
     made = true;
     if (fs_write_all(fd, buf, len) < 0 || (sync && fsync(fd) < 0))
         goto fail;
+    /* NFS says only here that the disk is full */
+    failed = close(fd) < 0 && errno != EINTR;
+    fd = -1;
+    if (failed)
+        goto fail;
     /* Rename only after fsync: else a crash can leave the new name on an empty file. */
     if (renameat(dfd, tmp, dfd, name) < 0)
         goto fail;
     made = false;
-    if (sync && fsync(dfd) < 0)
+    if (sync && sync_folder(dfd) < 0)
         goto fail;
     goto out;
 fail:
@@ -154,9 +193,12 @@ enum err_code fs_mkdirs(const char *path, struct err *e)
         if (c != '/' && c != 0)
             continue;
         *s = 0;
-        if (mkdir(p, 0777) < 0 && (errno != EEXIST || stat(p, &st) < 0 || !S_ISDIR(st.st_mode)))
-            rc =
-                err_set(e, ERR_IO, "%s: %s", p, errno == EEXIST ? "is no folder" : strerror(errno));
+        if (mkdir(p, 0777) < 0) {
+            int why = errno; /* not always EEXIST for a folder that is there: automounts, EACCES */
+            if (stat(p, &st) < 0 || !S_ISDIR(st.st_mode))
+                rc =
+                    err_set(e, ERR_IO, "%s: %s", p, why == EEXIST ? "is no folder" : strerror(why));
+        }
         *s = c;
         if (c == 0)
             break;
@@ -170,7 +212,7 @@ enum err_code fs_sync_dir(const char *path, struct err *e)
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     enum err_code rc = ERR_OK;
 
-    if (fd < 0 || fsync(fd) < 0)
+    if (fd < 0 || sync_folder(fd) < 0)
         rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     if (fd >= 0)
         close(fd);
@@ -209,19 +251,31 @@ static int empty_dir(int dfd, int depth)
     return rc;
 }
 
-enum err_code fs_remove_tree(const char *path, struct err *e)
+/* path ends in no slash, which would have the kernel follow a link; 0, or -1 and errno. */
+static int remove_tree(const char *path)
 {
     int dfd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-    if (dfd < 0 && errno == ENOENT)
-        return ERR_OK;
-    if (dfd < 0 && (errno == ENOTDIR || errno == ELOOP)) {
-        if (unlink(path) == 0)
-            return ERR_OK;
-    } else if (dfd >= 0 && empty_dir(dfd, 0) == 0 && rmdir(path) == 0) {
-        return ERR_OK;
-    }
-    return err_set(e, ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
+    if (dfd >= 0)
+        return empty_dir(dfd, 0) < 0 ? -1 : rmdir(path);
+    if (errno == ENOENT)
+        return 0;
+    return errno == ENOTDIR || errno == ELOOP ? unlink(path) : -1;
+}
+
+enum err_code fs_remove_tree(const char *path, struct err *e)
+{
+    char *p = mem_strdup(path);
+    enum err_code rc = ERR_OK;
+
+    if (!p)
+        return err_set(e, ERR_NOMEM, "%s: out of memory", path);
+    for (size_t n = strlen(p); n > 1 && p[n - 1] == '/'; n--)
+        p[n - 1] = 0;
+    if (remove_tree(p) < 0)
+        rc = err_set(e, ERR_IO, "%s: cannot be removed: %s", path, strerror(errno));
+    mem_free(p);
+    return rc;
 }
 
 enum err_code fs_copy_file(const char *from, const char *to, struct err *e)
@@ -282,10 +336,10 @@ char *fs_program_dir(char *buf, size_t cap)
     ssize_t n = readlink("/proc/self/exe", buf, cap - 1);
     char *slash;
 
-    buf[n > 0 ? n : 0] = 0;
+    buf[n > 0 && (size_t)n < cap - 1 ? n : 0] = 0; /* cut off is as good as not known */
     slash = strrchr(buf, '/');
     if (slash)
-        *slash = 0;
+        slash[slash == buf] = 0;
     else
         snprintf(buf, cap, ".");
     return buf;

@@ -1,5 +1,4 @@
-/* fsio.h - files: read whole with a bound, replace atomically, append whole lines, make folders
- * durable.
+/* fsio.h - files: read whole with a bound, replace atomically, make folders durable.
  *
  * All return ERR_OK or fill *e with a message that begins with the path. EINTR and short writes are
  * handled here and nowhere else. Descriptors are close-on-exec. */
@@ -23,7 +22,7 @@ enum err_code fs_read_file(const char *path, size_t max, enum err_code too_large
 
 /* Write dir/name so that a crash at any point leaves the old file or the whole new one: temporary
  * name, fsync, rename, fsync of the folder. On failure the old file is as it was and no temporary
- * is left. */
+ * is left (if only the last fsync fails, the new one stands, perhaps not for good). */
 enum err_code fs_replace(const char *dir, const char *name, const void *buf, size_t len,
                          struct err *e);
 /* As fs_replace without either fsync: for state.json, rewritten often and rebuilt from the journal.
@@ -33,7 +32,10 @@ enum err_code fs_replace_quick(const char *dir, const char *name, const void *bu
 
 enum err_code fs_mkdirs(const char *path, struct err *e); /* like mkdir -p, mode 0777 & ~umask */
 enum err_code fs_sync_dir(const char *path, struct err *e);
-enum err_code fs_remove_tree(const char *path, struct err *e); /* does not follow links */
+/* Does not follow links, path itself included; a path that is not there is no error. At most 64
+ * deep. */
+enum err_code fs_remove_tree(const char *path, struct err *e);
+/* By way of memory, at most 1 GiB; `to` is made as by fs_replace. */
 enum err_code fs_copy_file(const char *from, const char *to, struct err *e);
 
 char *fs_join(const char *dir,

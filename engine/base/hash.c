@@ -6,6 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
 uint64_t hash_fnv64(uint64_t h, const void *data, size_t n)
 {
     const unsigned char *p = data;
@@ -39,7 +43,7 @@ static void crc_make(void)
     }
 }
 
-uint32_t hash_crc32c(uint32_t crc, const void *data, size_t n)
+uint32_t hash_crc32c_plain(uint32_t crc, const void *data, size_t n)
 {
     const unsigned char *p = data;
 
@@ -48,6 +52,33 @@ uint32_t hash_crc32c(uint32_t crc, const void *data, size_t n)
     for (size_t i = 0; i < n; i++)
         crc = crc_table[(crc ^ p[i]) & 0xff] ^ (crc >> 8);
     return ~crc;
+}
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) static uint32_t crc_sse42(uint32_t crc, const unsigned char *p,
+                                                            size_t n)
+{
+    uint64_t wide = ~crc;
+
+    for (; n >= 8; p += 8, n -= 8) {
+        uint64_t w;
+        memcpy(&w, p, sizeof w);
+        wide = _mm_crc32_u64(wide, w);
+    }
+    crc = (uint32_t)wide;
+    for (; n > 0; p++, n--)
+        crc = _mm_crc32_u8(crc, *p);
+    return ~crc;
+}
+#endif
+
+uint32_t hash_crc32c(uint32_t crc, const void *data, size_t n)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("sse4.2"))
+        return crc_sse42(crc, data, n);
+#endif
+    return hash_crc32c_plain(crc, data, n);
 }
 
 /* ---- SHA-256 ---- */
@@ -106,6 +137,8 @@ void sha256_update(struct sha256 *h, const void *data, size_t n)
     const uint8_t *p = data;
     size_t have = h->bytes % 64;
 
+    if (n == 0) /* data may be NULL: memcpy must not see it */
+        return;
     h->bytes += n;
     if (have > 0) {
         size_t take = 64 - have < n ? 64 - have : n;

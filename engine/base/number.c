@@ -2,7 +2,7 @@
 #define _GNU_SOURCE /* strtod_l */
 #include "engine/base/str.h"
 
-#include <errno.h>
+#include <float.h>
 #include <locale.h>
 #include <math.h>
 #include <pthread.h>
@@ -45,6 +45,16 @@ static void dot(char *buf)
     }
 }
 
+/* At most 17 digits, so at most 24 bytes once the point is one byte; the locale's may be longer. */
+static void print(char *buf, int digits, double v)
+{
+    char text[64];
+
+    snprintf(text, sizeof text, "%.*g", digits, v);
+    dot(text);
+    memcpy(buf, text, strlen(text) + 1);
+}
+
 static char *non_finite(char *buf, double v)
 {
     strcpy(buf, isnan(v) ? "nan" : v > 0 ? "inf" : "-inf");
@@ -55,9 +65,9 @@ char *str_double(char *buf, double v)
 {
     if (!isfinite(v))
         return non_finite(buf, v);
-    for (int digits = 15; digits <= 17; digits++) {
-        snprintf(buf, 32, "%.*g", digits, v);
-        dot(buf);
+    /* a denormal holds fewer digits: 5e-324 is one */
+    for (int digits = fabs(v) < DBL_MIN ? 1 : 15; digits <= 17; digits++) {
+        print(buf, digits, v);
         if (to_double(buf) == v)
             break;
     }
@@ -68,9 +78,8 @@ char *str_float(char *buf, float v)
 {
     if (!isfinite(v))
         return non_finite(buf, (double)v);
-    for (int digits = 6; digits <= 9; digits++) {
-        snprintf(buf, 32, "%.*g", digits, (double)v);
-        dot(buf);
+    for (int digits = fabsf(v) < FLT_MIN ? 1 : 6; digits <= 9; digits++) {
+        print(buf, digits, (double)v);
         if (to_float(buf) == v)
             break;
     }
@@ -217,7 +226,7 @@ char *str_bytes(char *buf, size_t cap, uint64_t bytes)
     double v = (double)bytes;
     int u = 0;
 
-    while (v >= 1024 && u < 6) {
+    while (v >= (u == 0 ? 1024 : 1023.95) && u < 6) { /* not "1024.0 KiB" */
         v /= 1024;
         u++;
     }

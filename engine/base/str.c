@@ -29,13 +29,14 @@ const char *str_c(const struct str *s)
 /* Room for n more bytes and the NUL. */
 static bool reserve(struct str *s, size_t n)
 {
+    void *p = s->s;
     size_t need;
 
-    if (s->oom || __builtin_add_overflow(s->len, n, &need) ||
-        mem_grow((void **)&s->s, &s->cap, need, 1) < 0) {
+    if (s->oom || __builtin_add_overflow(s->len, n, &need) || mem_grow(&p, &s->cap, need, 1) < 0) {
         s->oom = true;
         return false;
     }
+    s->s = p;
     return true;
 }
 

@@ -34,9 +34,9 @@ char *str_float(char *buf, float v); /* shortest that reads back as the same flo
 bool str_to_double(const char *s, size_t n, double *out);
 bool str_to_int(const char *s, size_t n, int64_t *out); /* [+-] digits; false on overflow */
 
-/* Edit distance (insert, delete, replace, swap of neighbours each 1), and the nearest of n names to
- * `want` (index, or -1 when none is within a third of the longer length, at least 1; case is
- * ignored). */
+/* Edit distance (insert, delete, replace, swap of neighbours each 1; of the first 128 bytes), and
+ * the nearest of n names to `want` (index, or -1 when none is within a third of the longer length,
+ * at least 1; case is ignored). */
 int str_distance(const char *a, const char *b);
 int str_nearest(const char *want, const char *const *names, int n);
 

@@ -159,6 +159,7 @@ static enum err_code verify_file(const char *dir, const json_t *entry, struct er
                *want = json_string_value(json_object_get(entry, "sha256"));
     int64_t bytes = json_integer_value(json_object_get(entry, "bytes")), got = 0;
     struct sha256 h;
+    struct stat st;
     char path[PATH_MAX], hex[65], *chunk = NULL;
     enum err_code rc = ERR_OK;
     ssize_t n = 0;
@@ -166,9 +167,14 @@ static enum err_code verify_file(const char *dir, const json_t *entry, struct er
 
     if (!name || !want || strchr(name, '/') || !path_in(path, dir, name))
         return err_set(e, ERR_CORRUPT, "%s/MANIFEST.json: bad entry", dir);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return err_set(e, ERR_CORRUPT, "%s: %s", path, strerror(errno));
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not hang us */
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        rc = err_set(e, ERR_CORRUPT, "%s: %s", path,
+                     fd < 0 ? strerror(errno) : "is no regular file");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
     chunk = mem_alloc(1 << 16);
     sha256_init(&h);
     while (chunk && (n = read(fd, chunk, 1 << 16)) > 0) {
@@ -192,6 +198,25 @@ static enum err_code verify_file(const char *dir, const json_t *entry, struct er
     return rc;
 }
 
+/* A manifest that leaves one out would let it be missing or changed. */
+static bool lists_all(const json_t *files)
+{
+    static const char *const all[] = {"model.safetensors", "optimizer.safetensors", "trainer.json",
+                                      "data.json"};
+    size_t found = 0;
+
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        for (size_t i = 0; i < json_array_size(files); i++) {
+            const json_t *entry = json_array_get(files, i);
+            const char *name = json_string_value(json_object_get(entry, "file"));
+            if (name && strcmp(name, all[k]) == 0) {
+                found++;
+                break;
+            }
+        }
+    return found == sizeof all / sizeof *all;
+}
+
 enum err_code checkpoint_verify(const char *path, struct err *e)
 {
     char manifest[PATH_MAX], *text = NULL;
@@ -209,7 +234,7 @@ enum err_code checkpoint_verify(const char *path, struct err *e)
     files = json_object_get(o, "files");
     if (json_integer_value(json_object_get(o, "format")) > CHECKPOINT_FORMAT)
         rc = err_set(e, ERR_CORRUPT, "%s: was written by a newer cupola", manifest);
-    else if (!json_is_array(files) || json_array_size(files) == 0)
+    else if (json_integer_value(json_object_get(o, "format")) < 1 || !lists_all(files))
         rc = err_set(e, ERR_CORRUPT, "%s: is no manifest", manifest);
     for (size_t i = 0; rc == ERR_OK && i < json_array_size(files); i++)
         rc = verify_file(path, json_array_get(files, i), e);
@@ -223,7 +248,7 @@ enum err_code checkpoint_verify(const char *path, struct err *e)
 /* The step of "step-000000500"; -1 for any other name. */
 static int64_t step_of(const char *name)
 {
-    char *end;
+    char *end, ours[64];
     long long v;
 
     if (strncmp(name, "step-", 5) != 0 || strlen(name + 5) < 9)
@@ -233,7 +258,10 @@ static int64_t step_of(const char *name)
             return -1;
     errno = 0;
     v = strtoll(name + 5, &end, 10);
-    return errno || *end ? -1 : v;
+    if (errno || *end)
+        return -1;
+    snprintf(ours, sizeof ours, "step-%09lld", v);
+    return strcmp(name, ours) == 0 ? v : -1; /* step-0000000005 is not ours */
 }
 
 static int by_number(const void *a, const void *b)
@@ -301,6 +329,7 @@ enum err_code checkpoint_rotate(const char *run_path, int keep, int64_t best, st
     int n;
     enum err_code rc = checkpoint_list(run_path, &steps, &n, e);
 
+    keep = keep < 0 ? 0 : keep;
     for (int i = 0; rc == ERR_OK && i < n - keep; i++) {
         if (steps[i] == best)
             continue;

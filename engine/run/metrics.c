@@ -124,9 +124,9 @@ static bool keep(struct scanner *s, struct metrics_row *r, int at, const char *n
     if (at < 4) { /* the first four keys, in this order */
         if (strlen(first[at]) != n || memcmp(first[at], name, n) != 0)
             return false;
-        if (at == 0 && !(v >= 0 && v < 9.1e18))
+        if (at == 0 && !(v >= 0 && v < 9.1e18 && v == floor(v)))
             return false;
-        if (at == 3 && !(v >= 0 && v < 2e9))
+        if (at == 3 && !(v >= 0 && v < 2e9 && v == floor(v)))
             return false;
         if (at == 0)
             r->step = (int64_t)v;
@@ -195,6 +195,7 @@ enum err_code metrics_read(const char *run_path, metrics_row_fn *row, void *arg,
     int fd = path && buf && s ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     size_t have = 0;
     ssize_t n = 0;
+    bool inside = false; /* a line longer than any of ours, whose beginning is gone */
     enum err_code rc = ERR_OK;
 
     *torn = *bad = 0;
@@ -208,20 +209,22 @@ enum err_code metrics_read(const char *run_path, metrics_row_fn *row, void *arg,
 
         have += (size_t)n;
         while ((nl = memchr(buf + from, '\n', have - from))) {
-            scanner_line(s, buf + from, (size_t)(nl - buf) - from);
+            if (!inside)
+                scanner_line(s, buf + from, (size_t)(nl - buf) - from);
+            inside = false;
             from = (size_t)(nl - buf) + 1;
         }
         memmove(buf, buf + from, have - from);
         have -= from;
-        if (have ==
-            CHUNK) { /* a line longer than any of ours: passed over in pieces, each counted */
-            s->bad++;
+        if (have == CHUNK) {
+            s->bad += !inside;
+            inside = true;
             have = 0;
         }
     }
     if (n < 0)
         rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
-    *torn = have > 0;
+    *torn = have > 0 || inside;
     *bad = s ? s->bad : 0;
     if (fd >= 0)
         close(fd);

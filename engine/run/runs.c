@@ -23,7 +23,7 @@ static bool is_run(const char *path)
         return false;
     if (fs_exists(file))
         return true;
-    snprintf(file, sizeof file, "%s/metrics.jsonl", path);
+    snprintf(file, sizeof file, "%s/lock", path);
     return fs_exists(file);
 }
 
@@ -123,7 +123,7 @@ static enum err_code pick(const struct run_list *l, const char *runs, const char
             n = 1;
             break;
         }
-        if (!strstr(r->name, want))
+        if (!*want || !strstr(r->name, want))
             continue;
         found = r;
         if (n++ < 8)
@@ -181,14 +181,20 @@ enum err_code journal_tail(const char *run_path, int max, struct str *out, struc
     else if ((n = pread(fd, text, TAIL, st.st_size > TAIL ? st.st_size - TAIL : 0)) < 0)
         rc = err_set(e, ERR_IO, "%s: %s", path, strerror(errno));
     if (rc == ERR_OK && n > 0) {
+        char *from = text;
+
         while (n > 0 && text[n - 1] != '\n') /* a torn last line */
             n--;
         text[n] = 0;
+        if (st.st_size > TAIL) /* the first line has lost its beginning */
+            from += strcspn(text, "\n") + (n > 0);
         p = text + n;
-        while (p > text && lines <= max)
+        while (p > from && lines <= max)
             if (*--p == '\n')
                 lines++;
         str_add(out, lines > max ? p + 1 : p);
+        if (out->oom)
+            rc = err_set(e, ERR_NOMEM, "journal: out of memory");
     }
     if (fd >= 0)
         close(fd);

@@ -317,8 +317,8 @@ static void header_text(const struct st_tensor *t, int n, struct str *s)
     json_begin(s);
     json_key(s, "__metadata__");
     json_begin(s);
-    json_put_text(s, "format", "pt");
-    json_put_text(s, "cupola", "1");
+    json_put_text(s, "format", "cupola");
+    json_put_text(s, "version", "1");
     json_end(s);
     for (int i = 0; i < n; i++) {
         json_key(s, t[i].name);
@@ -338,7 +338,7 @@ static void header_text(const struct st_tensor *t, int n, struct str *s)
         json_end(s);
     }
     json_end(s);
-    while (s->len % 8 != 0) /* so that the data are aligned in a mapping */
+    while (!s->oom && s->len % 8 != 0) /* so that the data are aligned in a mapping */
         str_addc(s, ' ');
 }
 
@@ -360,6 +360,10 @@ enum err_code safetensors_write(int fd, const char *label, struct st_tensor *ten
 
     if (n > 0)
         qsort(tensors, (size_t)n, sizeof *tensors, by_name);
+    for (int i = 1; i < n; i++)
+        if (strcmp(tensors[i].name, tensors[i - 1].name) == 0)
+            return err_set(e, ERR_INTERNAL, "%s: two tensors are named '%s'", label,
+                           tensors[i].name);
     header_text(tensors, n, &s);
     if (s.oom) {
         str_release(&s);

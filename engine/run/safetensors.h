@@ -47,8 +47,8 @@ enum err_code safetensors_parse(const void *file, size_t len, const char *label,
                                 struct safetensors *out, struct err *e);
 
 /* Writes to an open descriptor: header keys sorted, tensors in that order, __metadata__
- * {"format":"pt", "cupola":"1"} and nothing else, so that equal tensors give equal files. `sha` (65
- * bytes) may be NULL: the SHA-256 of the file, and *size its length. Does not fsync. */
+ * {"format":"cupola", "version":"1"} and nothing else, so that equal tensors give equal files.
+ * `sha` (65 bytes) may be NULL: the SHA-256 of the file, and *size its length. Does not fsync. */
 enum err_code safetensors_write(int fd, const char *label, struct st_tensor *tensors, int n,
                                 char *sha, int64_t *size, struct err *e);
 

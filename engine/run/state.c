@@ -62,7 +62,8 @@ void run_state_init(struct run_state *s)
 void run_state_value(struct run_state *s, const char *name, double value)
 {
     for (int i = 0; i < s->n_last; i++)
-        if (strcmp(s->last[i].name, name) == 0) {
+        /* a name too long is kept cut: it must still be found, or state.json has it twice */
+        if (strncmp(s->last[i].name, name, sizeof s->last[i].name - 1) == 0) {
             s->last[i].value = value;
             return;
         }
@@ -225,7 +226,8 @@ enum err_code run_state_read(const char *run_path, struct run_state *out, struct
     if (rc != ERR_OK)
         goto out;
     o = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
-    if (!json_is_object(o) || integer(o, "format") < 1) {
+    if (integer(o, "format") <= RUN_STATE_FORMAT &&
+        (integer(o, "format") < 1 || !json_is_string(json_object_get(o, "state")))) {
         rc = err_set(e, ERR_CORRUPT, "%s: is no state of a run%s%s", path, o ? "" : ": ",
                      o ? "" : je.text);
     } else if (integer(o, "format") > RUN_STATE_FORMAT) {

@@ -340,6 +340,9 @@ static enum err_code open_model(struct trainer *t, struct err *e)
         rc = program_trace(&t->maker, true, t->batch, &t->trace, e);
     if (rc == ERR_OK && t->trace.loss.n == 0)
         rc = err_set(e, ERR_SCRIPT, "%s: the model has no loss", t->c->model.script);
+    if (rc == ERR_OK && script_optional(t->script))
+        trainer_note(t, "%s: has %s, which this version does not use", t->c->model.script,
+                     script_optional(t->script));
     return rc == ERR_OK ? check_args(t, e) : rc;
 }
 

@@ -4,6 +4,9 @@
 #include "kernels/cpu/plan.h"
 
 #include <time.h>
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 #include "kernels/cpu/cpu.h"
 
@@ -280,11 +283,44 @@ static void bind_bufs(struct kern_plan *p, const struct kern_bind *b)
                (size_t)p->space_bytes[KERN_ARENA]);
 }
 
+/* Rounds to nearest and keeps denormals while a program runs, whatever the caller has: results
+ * would else depend on it. The pool's threads do as this one. Returns what was set before. */
+static unsigned rounding_begin(void)
+{
+#if defined(__x86_64__)
+    const unsigned was = _mm_getcsr();
+    _mm_setcsr(0x1f80);
+    return was;
+#else
+    return 0;
+#endif
+}
+
+static void rounding_end(unsigned was)
+{
+#if defined(__x86_64__)
+    _mm_setcsr(was);
+#else
+    (void)was;
+#endif
+}
+
+static void run_ops(struct kern_plan *p, const struct cpu_run *run)
+{
+    for (int i = 0; i < p->n_ops; i++) {
+        const double begun = p->measure ? now_s() : 0;
+        p->ops[i].run(&p->ops[i], run);
+        if (p->measure)
+            p->seconds[i] += now_s() - begun;
+    }
+}
+
 enum kern_status cpu_plan_run(struct kern_plan *p, const struct kern_bind *b,
                               const struct kern_hyper *h, struct kern_err *e)
 {
     const struct cpu_run run = {.d = p->dev, .buf = p->at, .hyper = h};
     const enum kern_status rc = check_bind(p, b, e);
+    unsigned was;
 
     if (rc != KERN_OK)
         return rc;
@@ -292,12 +328,9 @@ enum kern_status cpu_plan_run(struct kern_plan *p, const struct kern_bind *b,
         return cpu_err(e, KERN_EINVAL, "cpu: the program reads %d hyperparameters, the run gave %d",
                        p->n_slots, h ? h->n : 0);
     bind_bufs(p, b);
-    for (int i = 0; i < p->n_ops; i++) {
-        const double begun = p->measure ? now_s() : 0;
-        p->ops[i].run(&p->ops[i], &run);
-        if (p->measure)
-            p->seconds[i] += now_s() - begun;
-    }
+    was = rounding_begin();
+    run_ops(p, &run);
+    rounding_end(was);
     return KERN_OK;
 }
 

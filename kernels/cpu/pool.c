@@ -175,6 +175,15 @@ int pool_threads(const struct pool *p)
     return p->threads;
 }
 
+/* Workers worth waking: each has a chunk, and as much to do as its waking costs. */
+static int64_t helpers_for(const struct pool *p, int64_t chunks, double work_ns)
+{
+    const int64_t most = chunks - 1 < p->threads - 1 ? chunks - 1 : p->threads - 1;
+    const double worth = work_ns / WAKE_NS;
+
+    return worth < (double)most ? (int64_t)worth : most;
+}
+
 static void wake_workers(struct pool *p, int64_t helpers)
 {
     if (helpers >= p->threads - 1) {
@@ -200,7 +209,7 @@ void pool_run(struct pool *p, int64_t chunks, double work_ns, pool_fn *fn, void 
     p->job++;
     p->open = true;
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
-    wake_workers(p, chunks - 1);
+    wake_workers(p, helpers_for(p, chunks, work_ns));
     pthread_mutex_unlock(&p->lock);
 
     take_chunks(p, fn, arg, chunks);
