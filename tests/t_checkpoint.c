@@ -1,5 +1,4 @@
 /* Checkpoints: there whole or not at all, verified byte by byte, rotated by number. */
-#include <dirent.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -40,20 +39,6 @@ static enum err_code save(const char *run, int64_t step, float value, char **pat
     for (int i = 0; i < 64; i++)
         weights[i] = value + (float)i;
     return checkpoint_write(run, &c, path, e);
-}
-
-/* Names in a folder, but for . and .. */
-static int entries(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *de;
-    int n = 0;
-
-    while (d && (de = readdir(d)))
-        n += strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
-    if (d)
-        closedir(d);
-    return n;
 }
 
 static void new_run(const char *run)

@@ -1,5 +1,4 @@
 /* Files: replaced whole or not at all, read with a bound, trees removed without following links. */
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -8,19 +7,6 @@
 
 #include "tap.h"
 #include "tmp_dir.h"
-
-static int entries(const char *path)
-{
-    DIR *d = opendir(path);
-    struct dirent *de;
-    int n = 0;
-
-    while (d && (de = readdir(d)))
-        n += strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
-    if (d)
-        closedir(d);
-    return n;
-}
 
 static void limit(rlim_t bytes)
 {

@@ -2,6 +2,7 @@
 #ifndef TMP_DIR_H
 #define TMP_DIR_H
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +83,20 @@ static inline int file_is(const char *path, const char *want)
 
     mem_free(got);
     return same;
+}
+
+/* Names in a folder, but for . and .. */
+static inline int entries(const char *path)
+{
+    DIR *d = opendir(path);
+    struct dirent *de;
+    int n = 0;
+
+    while (d && (de = readdir(d)))
+        n += strcmp(de->d_name, ".") != 0 && strcmp(de->d_name, "..") != 0;
+    if (d)
+        closedir(d);
+    return n;
 }
 
 #endif

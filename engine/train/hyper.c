@@ -159,9 +159,8 @@ void hyper_advance(struct hyper *h, int64_t steps_left)
     h->clock = schedule_advance(h->clock, h->total, steps_left);
 }
 
-void hyper_opt_slots(const struct hyper *h, struct kern_opt *o)
+void hyper_opt_slots(struct kern_opt *o)
 {
-    (void)h;
     o->lr = SLOT_LR;
     o->weight_decay = SLOT_DECAY;
     o->momentum = SLOT_MOMENTUM;

@@ -65,7 +65,6 @@ void hyper_fill(struct hyper *h, int64_t step, struct kern_hyper *out);
 /* After the step: the schedule's clock goes on. */
 void hyper_advance(struct hyper *h, int64_t steps_left);
 
-void hyper_opt_slots(const struct hyper *h,
-                     struct kern_opt *o); /* the slot numbers an update needs */
+void hyper_opt_slots(struct kern_opt *o); /* the slot numbers an update needs */
 
 #endif

@@ -23,7 +23,7 @@ struct loop {
     double row_t; /* t of the last row */
     int64_t row_samples;
     double state_written;
-    int64_t saved_step, evaluated_step, tallied_step;
+    int64_t saved_step, evaluated_step;
     char who[160];
 };
 
@@ -164,7 +164,6 @@ static enum err_code train_row(struct loop *l, struct err *e)
         (struct metric){"rate", dt > 0 ? (double)(t->samples_seen - l->row_samples) / dt : NAN};
     row(l, m, n, false);
     tally_reset(&t->window);
-    l->tallied_step = t->step;
     l->row_t = now;
     l->row_samples = t->samples_seen;
     return t->valid_count == 0 ? consider_best(l, m, n, e) : ERR_OK;

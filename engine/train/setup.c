@@ -377,7 +377,7 @@ static enum err_code open_update(struct trainer *t, struct err *e)
     double scalars[4] = {0, 1, 1, 0}; /* applied, running products of the betas, latch */
     enum err_code rc;
 
-    hyper_opt_slots(&t->hyper, &u.opt);
+    hyper_opt_slots(&u.opt);
     u.opt.segments = t->store.segment;
     u.opt.n_segments = t->store.n_segments;
     u.opt.nesterov = t->c->optimizer.nesterov;

@@ -90,6 +90,17 @@ extern const struct cpu_vec cpu_vec_base;
 extern const struct cpu_vec cpu_vec_avx2, cpu_vec_avx512;
 #endif
 
+static inline int64_t min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* a / b rounded up, for a >= 0 and b > 0, without overflow. */
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return a / b + (a % b != 0);
+}
+
 enum { CPU_TILE = 512 }; /* elements of a fused register */
 
 #endif

@@ -168,7 +168,7 @@ static int32_t to_i32(float v)
 /* dst = src as `type`, which may be u8: its low byte. */
 static void convert(union tile *dst, const union tile *src, enum reg_type from, int type)
 {
-    const enum reg_type to = fused_reg_type(type);
+    const enum reg_type to = reg_type_of(type);
 
     if (from == REG_FLOAT && to == REG_INT)
         for (int i = 0; i < CPU_TILE; i++)

@@ -3,8 +3,7 @@
 #define CPU_FUSED_H
 
 #include "kernels/cpu/cpu.h"
-
-enum reg_type { REG_NONE, REG_FLOAT, REG_INT, REG_BOOL };
+#include "kernels/contract.h"
 
 /* A view with its own dimensions merged: those of extent 1 dropped, those that continue each other
  * made one. */
@@ -32,8 +31,6 @@ struct fused {
     struct fused_view *views; /* owned */
     struct fused_insn *insns; /* owned */
 };
-
-enum reg_type fused_reg_type(int dtype);
 
 /* Checks the group of op: registers, types, views inside their buffers, no store over itself. Fills
  * from and to of every instruction (insns: [n_insns], zeroed) and *count. */

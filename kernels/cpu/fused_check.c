@@ -4,15 +4,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-static const struct {
-    int arity;
-    enum ew_rule rule;
-} ew_info[EW_COUNT] = {
-#define X(name, text, arity, rule) [EW_##name] = {arity, EW_RULE_##rule},
-    EW_MAP(X)
-#undef X
-};
-
 struct check {
     const struct kern_program *p;
     const struct kern_op *op;
@@ -33,21 +24,6 @@ refuse(const struct check *c, enum kern_status status, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     cpu_err(c->e, status, "cpu: %.80s: %s", c->op->label ? c->op->label : "fused", text);
-}
-
-enum reg_type fused_reg_type(int dtype)
-{
-    switch (dtype) {
-    case DT_F32:
-        return REG_FLOAT;
-    case DT_I32:
-    case DT_U8:
-        return REG_INT;
-    case DT_BOOL:
-        return REG_BOOL;
-    default:
-        return REG_NONE;
-    }
 }
 
 /* ---- the iteration space and its views ---- */
@@ -88,7 +64,7 @@ static bool check_views(const struct check *c, int64_t count)
         const int32_t buf = c->f->views[i].buf;
         if (buf < 0 || buf >= c->p->n_bufs)
             return REFUSE(c, KERN_EINVAL, "view %d is of buffer %d of %d", i, buf, c->p->n_bufs);
-        if (fused_reg_type((int)c->p->bufs[buf].dtype) == REG_NONE)
+        if (reg_type_of((int)c->p->bufs[buf].dtype) == REG_NONE)
             return REFUSE(c, KERN_EUNSUPPORTED, "view %d: %s in a fused group", i,
                           dtype_name(c->p->bufs[buf].dtype));
         if (count > 0 && !check_reach(c, i))
@@ -99,60 +75,13 @@ static bool check_views(const struct check *c, int64_t count)
 
 /* ---- instructions ---- */
 
-/* Types of the operands that an instruction needs; REG_NONE where it has none. */
-static void operands(const struct kern_insn *n, enum reg_type want[3])
-{
-    want[0] = want[1] = want[2] = REG_NONE;
-    if (n->code == KERN_I_DROPOUT)
-        want[0] = want[1] = REG_FLOAT;
-    if (n->code != KERN_I_EW)
-        return;
-    for (int k = 0; k < ew_info[n->ew].arity; k++)
-        want[k] = ew_info[n->ew].rule == EW_RULE_LOGIC ? REG_BOOL : fused_reg_type(n->type);
-    if (ew_info[n->ew].rule == EW_RULE_SEL)
-        want[0] = REG_BOOL;
-}
-
-/* Is `type` one that the instruction can have? */
-static bool type_fits(const struct kern_insn *n)
-{
-    const enum reg_type t = fused_reg_type(n->type);
-
-    switch (n->code) {
-    case KERN_I_HYPER:
-    case KERN_I_UNIFORM:
-    case KERN_I_DROPOUT:
-        return t == REG_FLOAT;
-    case KERN_I_BITS:
-        return t == REG_INT;
-    case KERN_I_IOTA:
-        return t == REG_FLOAT || t == REG_INT;
-    case KERN_I_EW:
-        if (ew_info[n->ew].rule == EW_RULE_SAME)
-            return t == REG_FLOAT || t == REG_INT;
-        if (ew_info[n->ew].rule == EW_RULE_F32)
-            return t == REG_FLOAT;
-        return ew_info[n->ew].rule == EW_RULE_LOGIC || t != REG_NONE;
-    default:
-        return t != REG_NONE;
-    }
-}
-
-static enum reg_type result_type(const struct kern_insn *n)
-{
-    if (n->code == KERN_I_EW &&
-        (ew_info[n->ew].rule == EW_RULE_BOOL || ew_info[n->ew].rule == EW_RULE_LOGIC))
-        return REG_BOOL;
-    return fused_reg_type(n->type);
-}
-
 static bool check_reads(const struct check *c, const struct kern_insn *n, int at)
 {
     const int16_t reg[3] = {n->a, n->b, n->c};
     const bool any = n->code == KERN_I_CAST || n->code == KERN_I_STORE; /* any type, in a */
     enum reg_type want[3];
 
-    operands(n, want);
+    insn_operands(n, want);
     for (int k = 0; k < 3; k++) {
         if (want[k] == REG_NONE && !(any && k == 0))
             continue;
@@ -167,7 +96,7 @@ static bool check_reads(const struct check *c, const struct kern_insn *n, int at
 static bool check_load(const struct check *c, const struct kern_insn *n, int at)
 {
     const enum dtype held = c->p->bufs[c->f->views[n->view].buf].dtype;
-    const enum reg_type has = fused_reg_type((int)held), want = fused_reg_type(n->type);
+    const enum reg_type has = reg_type_of((int)held), want = reg_type_of(n->type);
 
     if (has != want && !(has == REG_BOOL && want == REG_INT))
         return REFUSE(c, KERN_EINVAL, "insn %d loads %s as %s", at, dtype_name(held),
@@ -192,7 +121,7 @@ static bool check_fields(const struct check *c, const struct kern_insn *n, int a
 
     if (n->code > KERN_I_EW || (n->code == KERN_I_EW && n->ew >= EW_COUNT))
         return REFUSE(c, KERN_EINVAL, "insn %d: code %d, operation %d", at, n->code, n->ew);
-    if (n->code != KERN_I_STORE && !type_fits(n))
+    if (n->code != KERN_I_STORE && !insn_type_fits(n))
         return REFUSE(c, KERN_EINVAL, "insn %d: type %s", at, dtype_name((enum dtype)n->type));
     if (memory && (n->view < 0 || n->view >= c->f->n_views))
         return REFUSE(c, KERN_EINVAL, "insn %d names view %d of %d", at, n->view, c->f->n_views);
@@ -216,10 +145,10 @@ static bool check_insn(struct check *c, int at, struct fused_insn *out)
     out->n = *n;
     out->from = n->a >= 0 && n->a < c->f->n_regs ? c->reg[n->a] : REG_NONE;
     if (n->code == KERN_I_STORE) {
-        out->to = fused_reg_type((int)c->p->bufs[c->f->views[n->view].buf].dtype);
+        out->to = reg_type_of((int)c->p->bufs[c->f->views[n->view].buf].dtype);
         return check_store(c, n, at);
     }
-    out->to = c->reg[n->dst] = result_type(n);
+    out->to = c->reg[n->dst] = insn_result_type(n);
     return true;
 }
 

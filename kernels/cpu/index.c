@@ -21,16 +21,6 @@ struct job {
     bool add_int;
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static int64_t per_chunk(int64_t each)
 {
     return each < 1 ? CHUNK : each < CHUNK ? CHUNK / each : 1;

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/contract.h"
 
 enum {
     SMALL = 1024, /* m n k up to which the loops of ours are taken: at 8 cubed both take 0.5 us */
@@ -35,16 +36,6 @@ struct job {
     float *c, *aside; /* [batch][m][n], for an activation onto what is there: NULL otherwise */
     int64_t per;      /* small products of a chunk */
 };
-
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 /* ---- small products: CPU_TILE results at a time ---- */
 
@@ -335,30 +326,15 @@ static enum kern_status make_tiles(struct kern_dev *d, const struct kern_op *k, 
     return rc;
 }
 
-/* Elements that [batch][rows][cols] with these strides spans; -1 for a bad one. */
-static int64_t extent(int64_t batch, int64_t rows, int64_t cols, int64_t ld, int64_t stride)
-{
-    int64_t a, b, sum;
-
-    if (batch < 0 || rows < 0 || cols < 0 || stride < 0 || ld < cols)
-        return -1;
-    if (batch == 0 || rows == 0 || cols == 0)
-        return 0;
-    if (__builtin_mul_overflow(batch - 1, stride, &a) || __builtin_mul_overflow(rows - 1, ld, &b) ||
-        __builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, cols, &sum))
-        return -1;
-    return sum;
-}
-
 static enum kern_status check(const struct kern_program *p, const struct kern_op *k,
                               struct kern_err *e)
 {
     const struct kern_matmul *m = &k->u.matmul;
     const int64_t a =
-        extent(m->batch, m->ta ? m->k : m->m, m->ta ? m->m : m->k, m->lda, m->stride_a);
+        matrix_extent(m->batch, m->ta ? m->k : m->m, m->ta ? m->m : m->k, m->lda, m->stride_a);
     const int64_t b =
-        extent(m->batch, m->tb ? m->n : m->k, m->tb ? m->k : m->n, m->ldb, m->stride_b);
-    const int64_t c = extent(m->batch, m->m, m->n, m->ldc, m->stride_c);
+        matrix_extent(m->batch, m->tb ? m->n : m->k, m->tb ? m->k : m->n, m->ldb, m->stride_b);
+    const int64_t c = matrix_extent(m->batch, m->m, m->n, m->ldc, m->stride_c);
     enum kern_status rc;
 
     if (m->batch > 1 && m->stride_c == 0)

@@ -20,16 +20,6 @@ struct job {
     bool centred;
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static int64_t rows_per_block(const struct kern_norm *k, bool few)
 {
     const int64_t worth = k->cols < CHUNK ? CHUNK / k->cols : 1, spread = ceil_div(k->rows, BLOCKS);

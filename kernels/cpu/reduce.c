@@ -28,16 +28,6 @@ struct job {
     int64_t stretches, rows; /* of a long axis, and how long each is */
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 /* Units of `each` elements in a chunk. */
 static int64_t per_chunk(int64_t each)
 {

@@ -26,16 +26,6 @@ struct job {
     int64_t per, units;
 };
 
-static int64_t min64(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return a / b + (a % b != 0);
-}
-
 static void run_units(const struct cpu_run *r, struct job *j, int64_t units, int64_t each,
                       pool_fn *fn)
 {

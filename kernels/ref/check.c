@@ -1,6 +1,7 @@
 /* check.c - every op against its buffers, before a plan is made: dtypes, counts, shapes, slots. The
  * loops in ops.c, rows.c, opt.c and fused.c then need no check. */
 #include "kernels/ref/ref.h"
+#include "kernels/contract.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -121,35 +122,20 @@ static enum dtype any_type(const struct ref_check *c)
 
 /* ---- matmul ---- */
 
-/* Elements that [batch][rows][cols] with these strides spans; -1 for a bad one. */
-static int64_t extent(int64_t batch, int64_t rows, int64_t cols, int64_t ld, int64_t stride)
-{
-    int64_t a, b, sum;
-
-    if (batch < 0 || rows < 0 || cols < 0 || stride < 0 || ld < cols)
-        return -1;
-    if (batch == 0 || rows == 0 || cols == 0)
-        return 0;
-    if (__builtin_mul_overflow(batch - 1, stride, &a) || __builtin_mul_overflow(rows - 1, ld, &b) ||
-        __builtin_add_overflow(a, b, &sum) || __builtin_add_overflow(sum, cols, &sum))
-        return -1;
-    return sum;
-}
-
 static bool check_matmul(const struct ref_check *c)
 {
     const struct kern_matmul *m = &c->op->u.matmul;
-    const int64_t a = m->ta ? extent(m->batch, m->k, m->m, m->lda, m->stride_a)
-                            : extent(m->batch, m->m, m->k, m->lda, m->stride_a);
-    const int64_t b = m->tb ? extent(m->batch, m->n, m->k, m->ldb, m->stride_b)
-                            : extent(m->batch, m->k, m->n, m->ldb, m->stride_b);
+    const int64_t a = m->ta ? matrix_extent(m->batch, m->k, m->m, m->lda, m->stride_a)
+                            : matrix_extent(m->batch, m->m, m->k, m->lda, m->stride_a);
+    const int64_t b = m->tb ? matrix_extent(m->batch, m->n, m->k, m->ldb, m->stride_b)
+                            : matrix_extent(m->batch, m->k, m->n, m->ldb, m->stride_b);
 
     if (m->batch > 1 && m->stride_c == 0)
         return ref_refuse(c, KERN_EINVAL, "matrices of a batch are written over each other");
     if ((unsigned)m->act > KERN_ACT_TANH)
         return ref_refuse(c, KERN_EINVAL, "activation %d is not known", (int)m->act);
     return need(c, IN, 0, DT_F32, a) && need(c, IN, 1, DT_F32, b) && may(c, IN, 2, DT_F32, m->n) &&
-           need(c, OUT, 0, DT_F32, extent(m->batch, m->m, m->n, m->ldc, m->stride_c));
+           need(c, OUT, 0, DT_F32, matrix_extent(m->batch, m->m, m->n, m->ldc, m->stride_c));
 }
 
 /* ---- along an axis ---- */

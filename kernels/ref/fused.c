@@ -2,39 +2,13 @@
  * turn. */
 #include "kernels/ref/ref.h"
 
+#include "kernels/contract.h"
 #include "kernels/philox.h"
-
-/* What a register holds. u8 values live in REG_INT. */
-enum reg_type { REG_NONE, REG_FLOAT, REG_INT, REG_BOOL };
 
 union reg {
     double f;
     int64_t i; /* REG_INT: a value of int32; REG_BOOL: 0 or 1 */
 };
-
-static const struct {
-    int arity;
-    enum ew_rule rule;
-} ew_info[EW_COUNT] = {
-#define X(name, text, arity, rule) [EW_##name] = {arity, EW_RULE_##rule},
-    EW_MAP(X)
-#undef X
-};
-
-static enum reg_type reg_type(int dtype)
-{
-    switch (dtype) {
-    case DT_F32:
-        return REG_FLOAT;
-    case DT_I32:
-    case DT_U8:
-        return REG_INT;
-    case DT_BOOL:
-        return REG_BOOL;
-    default:
-        return REG_NONE;
-    }
-}
 
 /* ---- checks ---- */
 
@@ -78,7 +52,7 @@ static bool check_views(const struct ref_check *c)
                               c->p->n_bufs);
         if (ref_check_buf(c->p, buf, c->e) != KERN_OK)
             return false;
-        if (reg_type(c->p->bufs[buf].dtype) == REG_NONE)
+        if (reg_type_of(c->p->bufs[buf].dtype) == REG_NONE)
             return ref_refuse(c, KERN_EUNSUPPORTED, "view %d: %s in a fused group", i,
                               dtype_name(c->p->bufs[buf].dtype));
         if (count > 0 && !check_view(c, i))
@@ -87,68 +61,16 @@ static bool check_views(const struct ref_check *c)
     return true;
 }
 
-/* The types of the operands an instruction needs; REG_NONE where it has none. */
-static bool operands(const struct kern_insn *n, enum reg_type want[3])
-{
-    const enum reg_type t = reg_type(n->type);
-
-    want[0] = want[1] = want[2] = REG_NONE;
-    if (n->code == KERN_I_DROPOUT) {
-        want[0] = want[1] = REG_FLOAT;
-    } else if (n->code == KERN_I_EW) {
-        if (n->ew >= EW_COUNT)
-            return false;
-        for (int k = 0; k < ew_info[n->ew].arity; k++)
-            want[k] = ew_info[n->ew].rule == EW_RULE_LOGIC ? REG_BOOL : t;
-        if (ew_info[n->ew].rule == EW_RULE_SEL)
-            want[0] = REG_BOOL;
-    }
-    return true;
-}
-
-/* Is the type of the result (BOOL: of the operands) one that the instruction has? */
-static bool type_fits(const struct kern_insn *n)
-{
-    const enum reg_type t = reg_type(n->type);
-
-    switch (n->code) {
-    case KERN_I_HYPER:
-    case KERN_I_UNIFORM:
-    case KERN_I_DROPOUT:
-        return t == REG_FLOAT;
-    case KERN_I_BITS:
-        return t == REG_INT;
-    case KERN_I_IOTA:
-        return t == REG_FLOAT || t == REG_INT;
-    case KERN_I_EW:
-        if (ew_info[n->ew].rule == EW_RULE_SAME)
-            return t == REG_FLOAT || t == REG_INT;
-        if (ew_info[n->ew].rule == EW_RULE_F32)
-            return t == REG_FLOAT;
-        return ew_info[n->ew].rule == EW_RULE_LOGIC || t != REG_NONE;
-    default:
-        return t != REG_NONE;
-    }
-}
-
-static enum reg_type result_type(const struct kern_insn *n)
-{
-    if (n->code == KERN_I_EW &&
-        (ew_info[n->ew].rule == EW_RULE_BOOL || ew_info[n->ew].rule == EW_RULE_LOGIC))
-        return REG_BOOL;
-    return reg_type(n->type);
-}
-
 static bool check_memory(const struct ref_check *c, const struct kern_insn *n, int at)
 {
     const struct kern_fused *f = &c->op->u.fused;
     const struct kern_view *v;
-    enum reg_type held, want = reg_type(n->type);
+    enum reg_type held, want = reg_type_of(n->type);
 
     if (n->view < 0 || n->view >= f->n_views)
         return ref_refuse(c, KERN_EINVAL, "insn %d names view %d of %d", at, n->view, f->n_views);
     v = &f->views[n->view];
-    held = reg_type(c->p->bufs[v->buf].dtype);
+    held = reg_type_of(c->p->bufs[v->buf].dtype);
     if (n->code == KERN_I_LOAD && held != want && !(held == REG_BOOL && want == REG_INT))
         return ref_refuse(c, KERN_EINVAL, "insn %d loads %s as %s", at,
                           dtype_name(c->p->bufs[v->buf].dtype), dtype_name((enum dtype)n->type));
@@ -165,7 +87,7 @@ static bool check_reads(const struct ref_check *c, const struct kern_insn *n, in
     const bool any = n->code == KERN_I_CAST || n->code == KERN_I_STORE; /* any type, in a */
     enum reg_type want[3];
 
-    if (!operands(n, want))
+    if (!insn_operands(n, want))
         return ref_refuse(c, KERN_EINVAL, "insn %d: operation %d is not known", at, n->ew);
     for (int k = 0; k < 3; k++) {
         if (want[k] == REG_NONE && !(any && k == 0))
@@ -188,7 +110,7 @@ static bool check_insn(const struct ref_check *c, int at, enum reg_type *type)
         return ref_refuse(c, KERN_EINVAL, "insn %d: code %d is not known", at, n->code);
     if (!check_reads(c, n, at, type))
         return false;
-    if (n->code != KERN_I_STORE && !type_fits(n))
+    if (n->code != KERN_I_STORE && !insn_type_fits(n))
         return ref_refuse(c, KERN_EINVAL, "insn %d: type %s", at, dtype_name((enum dtype)n->type));
     if ((n->code == KERN_I_LOAD || n->code == KERN_I_STORE) && !check_memory(c, n, at))
         return false;
@@ -200,7 +122,7 @@ static bool check_insn(const struct ref_check *c, int at, enum reg_type *type)
         return true;
     if (n->dst < 0 || n->dst >= f->n_regs)
         return ref_refuse(c, KERN_EINVAL, "insn %d: register %d of %d", at, n->dst, f->n_regs);
-    type[n->dst] = result_type(n);
+    type[n->dst] = insn_result_type(n);
     return true;
 }
 
@@ -373,18 +295,18 @@ static bool compare_i(enum ew op, int64_t a, int64_t b)
 static union reg ew_run(const struct kern_insn *n, const union reg *r)
 {
     const enum ew op = (enum ew)n->ew;
-    const bool is_float = reg_type(n->type) == REG_FLOAT;
+    const bool is_float = reg_type_of(n->type) == REG_FLOAT;
     const union reg zero = {.i = 0};
-    const union reg a = r[n->a], b = ew_info[op].arity > 1 ? r[n->b] : zero;
+    const union reg a = r[n->a], b = ew_shape_of(op).arity > 1 ? r[n->b] : zero;
     union reg out = zero;
 
-    switch (ew_info[op].rule) {
+    switch (ew_shape_of(op).rule) {
     case EW_RULE_SAME:
     case EW_RULE_F32:
         if (!is_float)
             out.i = ref_wrap(ew_int(op, a.i, b.i));
         else
-            out.f = ew_info[op].arity == 1 ? ew_float1(op, a.f) : ew_float2(op, a.f, b.f);
+            out.f = ew_shape_of(op).arity == 1 ? ew_float1(op, a.f) : ew_float2(op, a.f, b.f);
         break;
     case EW_RULE_BOOL:
         out.i = is_float ? compare_f(op, a.f, b.f) : compare_i(op, a.i, b.i);
@@ -504,7 +426,7 @@ static void insn_run(const struct ref_run *r, const struct kern_fused *f, const 
         break;
     case KERN_I_CONST:
         out.f = n->value;
-        out = reg_type(n->type) == REG_FLOAT ? out : convert(out, REG_FLOAT, n->type);
+        out = reg_type_of(n->type) == REG_FLOAT ? out : convert(out, REG_FLOAT, n->type);
         break;
     case KERN_I_IOTA:
         out.i = ref_wrap(el->index[n->axis]);
@@ -530,7 +452,7 @@ static void insn_run(const struct ref_run *r, const struct kern_fused *f, const 
         break;
     }
     reg[n->dst] = out;
-    type[n->dst] = result_type(n);
+    type[n->dst] = insn_result_type(n);
 }
 
 static void element_next(const struct kern_fused *f, struct element *el)
