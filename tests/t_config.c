@@ -153,7 +153,11 @@ static void mistakes(void)
             "f.yaml:5:23: optimizer.nesterov: true or false is needed, not 'yes'");
     refused("<<: {seed: 1}",
             "f.yaml:5:1: merge keys (<<) are not taken; write the keys, or use extends");
-    refused("optimizer.lr: 1", "f.yaml:5:1: optimizer.lr: unknown key; did you mean optimizer.lr?");
+    refused("optimizer.lr: 1",
+            "f.yaml:5:1: optimizer.lr: write sections as maps: optimizer: {lr: ...}");
+    refused("lrate: 1", "f.yaml:5:1: lrate: unknown key; did you mean optimizer.lr?");
+    refused("schedule: {lrate: 1}",
+            "f.yaml:5:12: schedule.lrate: unknown key; did you mean optimizer.lr?");
     refused("schedule: {warmup: -1}",
             "f.yaml:5:20: schedule.warmup: -1 is not in 0 .. 1000000000000");
     refused("device: cuda", "f.yaml:5:9: device: 'cuda' is none of auto|cpu|ref");
@@ -226,6 +230,19 @@ static void overrides(void)
            strstr(errs.err[0].msg,
                   "command line: optimizer.lrr: unknown key; did you mean optimizer.lr?"),
        "%s", errs.n ? errs.err[0].msg : "");
+    c = load_words(base,
+                   (char *[]){(char[]){"data.delimiter=,"}, (char[]){"name=a: [b"},
+                              (char[]){"data.valid=null"}, (char[]){"data.target=\"null\""}},
+                   4);
+    ok(c && strcmp(c->data.delimiter, ",") == 0 && strcmp(c->name, "a: [b") == 0,
+       "a text is taken as it stands");
+    ok(c && !c->data.valid && c->data.target && strcmp(c->data.target, "null") == 0,
+       "null is none, in quotes it is a text");
+    config_free(c);
+    c = load_words(base, (char *[]){(char[]){"optimizer=sgd"}}, 1);
+    ok(!c && strcmp(errs.err[0].msg, "command line: optimizer: is a section: give its keys one by "
+                                     "one (optimizer.name=...)") == 0,
+       "an override of a section");
     ok(config_is_override("lr=1") && config_is_override("model.args.x=[1]") &&
            !config_is_override("configs/a.yaml") && !config_is_override("./a=b") &&
            !config_is_override("a/b=c"),
@@ -254,12 +271,21 @@ static void ten_faults(void)
 static void hostile(void)
 {
     char *big = malloc(1 << 20), *deep = malloc(4096);
-    struct str bomb = {0};
+    struct str bomb = {0}, many = {0};
+    struct config *c;
     char line[64];
 
     memset(big, 'x', (1 << 20) - 1);
     memcpy(big, "name: ", 6);
     big[(1 << 20) - 1] = 0;
+    c = load("\xef\xbb\xbf---\nname: a\nmodel: {script: m}\ndata: {format: csv, train: t}\ntrain: "
+             "{steps: 5}\n");
+    ok(c && strcmp(c->name, "a") == 0, "a byte order mark, and a document's beginning");
+    config_free(c);
+    for (int i = 0; i < 100000; i++)
+        str_addf(&many, "k%d: 1\n", i);
+    not_loaded(str_c(&many), "more than 4096 keys", "a hundred thousand keys");
+    str_release(&many);
     ok(load(big) == NULL && errs.n > 0, "a scalar of a megabyte is no crash");
     strcpy(deep, "model: {args: ");
     for (int i = 0; i < 200; i++)

@@ -68,9 +68,12 @@ static const char *nearest(const char *path)
             strncmp(path, paths[i], strlen(path) - strlen(last_part(path))) == 0 &&
             str_nearest(last_part(path), &parts[i], 1) == 0)
             return paths[i];
-    near = str_nearest(path, paths, n);
+    near = str_nearest(last_part(path), parts, n);
+    for (int i = 0; i < n && near < 0; i++) /* spelt out further than it is: lrate for lr */
+        if (strlen(parts[i]) >= 2 && strncmp(last_part(path), parts[i], strlen(parts[i])) == 0)
+            near = i;
     if (near < 0)
-        near = str_nearest(last_part(path), parts, n);
+        near = str_nearest(path, paths, n);
     return near >= 0 ? paths[near] : NULL;
 }
 
@@ -125,15 +128,18 @@ bool config_is_override(const char *word)
 
 static void unknown_key(struct loading *l, const struct tree *key, const char *path)
 {
-    const char *near = nearest(path);
-    char shown[200];
+    const char *dot = strchr(key->text, '.'), *near;
 
-    if (near)
+    if (l->e.list->n >= TREE_ERRORS)
+        return; /* nobody will read it: do not look for what was meant */
+    near = nearest(path);
+    if (dot && by_path(path))
+        errors_add(&l->e, key, path, "write sections as maps: %.*s: {%s: ...}",
+                   (int)(dot - key->text), key->text, dot + 1);
+    else if (near)
         errors_add(&l->e, key, path, "unknown key; did you mean %s?", near);
     else
-        errors_add(&l->e, key, path, "unknown key%s%s",
-                   strchr(key->text, '.') ? "; write sections as maps, not with dots: " : "",
-                   strchr(key->text, '.') ? str_visible(shown, sizeof shown, key->text) : "");
+        errors_add(&l->e, key, path, "unknown key");
 }
 
 static void note_value(struct loading *l, const struct key_def *k, const struct tree *t)
@@ -366,6 +372,24 @@ static bool below_free(const char *path)
     return false;
 }
 
+/* A text is taken as it stands, `data.delimiter=,` too, unless it is in quotes; other types are
+ * YAML. NULL: not a text. */
+static struct tree *raw_value(struct arena *a, const struct key_def *k, const char *text,
+                              const struct tree *place)
+{
+    struct tree *t;
+
+    if ((k->type != KEY_STRING && k->type != KEY_PATH && k->type != KEY_ENUM) || *text == '"' ||
+        *text == '\'')
+        return NULL;
+    t = tree_new(a, TREE_SCALAR, place);
+    if (!t || !(t->text = arena_strdup(a, text)))
+        return NULL;
+    t->len = strlen(text);
+    t->plain = true;
+    return t;
+}
+
 static void override(struct loading *l, struct tree *under, const char *word)
 {
     struct arena *a = &l->c->priv->mem;
@@ -373,11 +397,16 @@ static void override(struct loading *l, struct tree *under, const char *word)
     size_t n = strcspn(word, "=");
     char *name = arena_strndup(a, word, n), *save = NULL;
     const char *path = name;
-    const struct key_def *k;
+    const struct key_def *k = NULL;
     struct err e = {0};
 
     if (!name)
         return;
+    if (is_section(name)) {
+        errors_add(&l->e, &place, name, "is a section: give its keys one by one (%s.name=...)",
+                   name);
+        return;
+    }
     if (!below_free(name)) {
         k = config_key_find(name, &e);
         if (!k) {
@@ -386,9 +415,11 @@ static void override(struct loading *l, struct tree *under, const char *word)
         }
         path = k->path;
     }
-    value = word[n + 1]
-                ? tree_parse(a, word + n + 1, strlen(word + n + 1), "command line", "", &l->e)
-                : tree_new(a, TREE_SCALAR, &place);
+    value = k ? raw_value(a, k, word + n + 1, &place) : NULL;
+    if (!value)
+        value = word[n + 1]
+                    ? tree_parse(a, word + n + 1, strlen(word + n + 1), "command line", "", &l->e)
+                    : tree_new(a, TREE_SCALAR, &place);
     if (!value)
         return;
     value->line = value->column = 0;

@@ -250,6 +250,9 @@ static struct tree *parse_collection(struct parser *p, yaml_event_t *start, int 
         yaml_event_delete(&ev);
         if (!child)
             return NULL;
+        /* keys are compared with each other: the work must stay bounded */
+        if (map && !key && t->n >= TREE_KEYS)
+            return fail(p, "a map of more than 4096 keys");
         if (map && !key) {
             key = child;
             check_key(p, t, key);
@@ -315,6 +318,11 @@ struct tree *tree_parse(struct arena *a, const char *text, size_t len, const cha
     p->e = e;
     p->here = (struct tree){.file = file, .line = 1, .column = 1, .dir = dir};
     yaml_parser_set_encoding(&p->y, YAML_UTF8_ENCODING);
+    /* with the encoding given, libyaml takes a byte order mark for text */
+    if (len >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
+        text += 3;
+        len -= 3;
+    }
     yaml_parser_set_input_string(&p->y, (const unsigned char *)text, len);
     t = parse_stream(p);
     if (!t && !p->failed)

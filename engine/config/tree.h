@@ -5,7 +5,13 @@
 #include "engine/base/arena.h"
 #include "engine/config/config.h"
 
-enum { TREE_DEPTH = 64, TREE_NODES = 100000, TREE_FILE_MAX = 4 << 20, TREE_ERRORS = 100 };
+enum {
+    TREE_DEPTH = 64,
+    TREE_NODES = 100000,
+    TREE_KEYS = 4096,
+    TREE_FILE_MAX = 4 << 20,
+    TREE_ERRORS = 100
+};
 
 enum tree_kind { TREE_SCALAR, TREE_LIST, TREE_MAP };
 

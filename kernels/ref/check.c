@@ -1,11 +1,12 @@
 /* check.c - every op against its buffers, before a plan is made: dtypes, counts, shapes, slots. The
  * loops in ops.c, rows.c, opt.c and fused.c then need no check. */
 #include "kernels/ref/ref.h"
-#include "kernels/contract.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "kernels/contract.h"
 
 bool ref_refuse(const struct ref_check *c, enum kern_status status, const char *fmt, ...)
 {
